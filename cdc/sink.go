@@ -1,0 +1,22 @@
+package cdc
+
+import (
+	"context"
+
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/decoder"
+)
+
+// Sink is what a session needs of the other side. All methods are called from the session's goroutine.
+type Sink interface {
+	// Begin starts a run and forgets the earlier one: no sequence of that is reported any more, and
+	// nothing of it can reach the log after Begin has returned nil. It may block on the network and
+	// is retried by the caller after an error.
+	Begin(ctx context.Context, run checkpoint.Run) error
+	// Publish takes one event over. It only works in memory and never waits for the network; the
+	// event's bytes are copied. Sequences grow by one per call within a run. Whatever becomes of the
+	// event is reported through the run's mailbox.
+	Publish(seq uint64, ev *decoder.Event)
+	// Flush says that the input has run dry: what is held back to fill a batch should leave.
+	Flush()
+}

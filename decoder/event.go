@@ -1,0 +1,39 @@
+package decoder
+
+import (
+	"time"
+
+	"github.com/walrelay/walrelay/checkpoint"
+)
+
+// Mapping names the columns of one outbox table. An empty name means: not mapped.
+type Mapping struct {
+	// Schema and Table are bare identifiers, unquoted, case as in the catalog.
+	Schema, Table string
+
+	// ID, Key, Payload and the Route columns must exist in the table.
+	ID, Key, Payload string
+	// Type, Headers, Timestamp, TraceParent are left out of the record when the table lacks them.
+	Type, Headers, Timestamp, TraceParent string
+	// Route lists the columns that the topic template names, in the template's order.
+	Route []string
+}
+
+// Event is one outbox insert, mapped. Its byte slices alias the decoder's input or scratch space
+// and are valid until the next Decode: copy what is kept. A nil slice is SQL NULL or a column that
+// is not there; an empty, non-nil slice is an empty value.
+type Event struct {
+	Position checkpoint.Position
+	// CommitTime is the transaction's commit time on the server's clock.
+	CommitTime time.Time
+	Mapping    *Mapping
+
+	ID, Key, Payload                      []byte
+	Type, Headers, Timestamp, TraceParent []byte
+	// Route holds the values of Mapping.Route, same order.
+	Route [][]byte
+
+	// Fault is not nil when the row cannot be mapped (a required column is missing or NULL).
+	// It names columns, never values; the event is subject to the poison policy.
+	Fault error
+}
