@@ -34,6 +34,7 @@ type Event struct {
 	Route [][]byte
 
 	// Fault is not nil when the row cannot be mapped (a required column is missing or NULL).
-	// It names columns, never values; the event is subject to the poison policy.
+	// It names columns, never values; the event is subject to the poison policy. The other fields
+	// hold what could be read.
 	Fault error
 }

@@ -1,0 +1,46 @@
+package decoder
+
+import "github.com/jackc/pglogrepl"
+
+// Message is a logical message, as pg_logical_emit_message writes it.
+type Message struct {
+	LSN pglogrepl.LSN
+	// Transactional messages come between Begin and Commit; others at once, even if their
+	// transaction is rolled back.
+	Transactional bool
+	Prefix        string
+	// Content aliases the decoder's input.
+	Content []byte
+}
+
+func (d *Decoder) decodeMessage(r *reader) Kind {
+	flags := r.byte()
+	if flags > 1 {
+		r.fail(1, "unknown flags")
+	}
+	d.message = Message{
+		LSN:           pglogrepl.LSN(r.uint64()),
+		Transactional: flags == 1,
+		Prefix:        r.string(),
+		Content:       r.value(),
+	}
+	if d.message.Transactional && !d.inside(r) {
+		return 0
+	}
+	return KindMessage
+}
+
+// decodeType reads the name of a column's type that is not built in. Text needs no types.
+func decodeType(r *reader) Kind {
+	r.uint32() // OID
+	r.string() // schema
+	r.string() // name
+	return KindType
+}
+
+// decodeOrigin reads where a replicated transaction came from. Every origin is streamed alike.
+func decodeOrigin(r *reader) Kind {
+	r.uint64() // commit LSN on the origin
+	r.string() // name
+	return KindOrigin
+}

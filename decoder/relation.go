@@ -1,0 +1,183 @@
+package decoder
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Relation is a table as the server describes it before its first change, and again after each
+// change of its schema, also in mid-transaction. Every description is a new Relation.
+type Relation struct {
+	OID           uint32
+	Schema, Table string
+	Columns       []Column
+	// Mapping is nil unless the relation is a configured table or was bound to one.
+	Mapping *Mapping
+}
+
+// Column is a column of a Relation. Dropped and unpublished columns are not among them.
+type Column struct {
+	Name string
+	// Type is the OID of the column's type, which may be a domain.
+	Type uint32
+}
+
+// relation is a Relation and how its rows become events.
+type relation struct {
+	Relation
+	ignored bool
+
+	fields []field  // in column order
+	route  [][]byte // Event.Route of every event of this relation
+	fault  error    // a required column is missing
+}
+
+// field is a column that is mapped, and where it goes. A column may have several.
+type field struct {
+	column  int
+	slot    slot
+	notNull bool
+	bytea   bool // hex text to be decoded
+}
+
+// slot is a destination in Event; those from slotRoute on are the elements of Event.Route.
+type slot int
+
+const (
+	slotID slot = iota
+	slotKey
+	slotPayload
+	slotType
+	slotHeaders
+	slotTimestamp
+	slotTraceParent
+	slotRoute
+)
+
+// byteaOID is the type OID of bytea, see pg_type.dat.
+const byteaOID = 17
+
+// Bind says that inserts into the relation are events, as for a partition of an outbox table.
+// It holds until the relation is described again.
+func (d *Decoder) Bind(oid uint32, m *Mapping) error {
+	rel, ok := d.relations[oid]
+	if !ok {
+		return fmt.Errorf("bind relation %d: not described", oid)
+	}
+	rel.ignored = false
+	rel.bind(m)
+	return nil
+}
+
+// Ignore says that inserts into the relation are none of ours. It holds until the relation is
+// described again.
+func (d *Decoder) Ignore(oid uint32) error {
+	rel, ok := d.relations[oid]
+	if !ok {
+		return fmt.Errorf("ignore relation %d: not described", oid)
+	}
+	rel.ignored = true
+	rel.Mapping = nil
+	return nil
+}
+
+// decodeRelation starts from nothing each time: columns may have moved, and a table may have been
+// renamed, attached or detached, since the OID was last described.
+func (d *Decoder) decodeRelation(r *reader) Kind {
+	rel := &relation{Relation: Relation{OID: r.uint32(), Schema: r.string(), Table: r.string()}}
+	if rel.Schema == "" {
+		rel.Schema = "pg_catalog" // sent as an empty string
+	}
+	r.byte()                                  // replica identity
+	n := r.count(uint32(r.uint16()), 1+1+4+4) // flags, empty name, type, modifier
+	rel.Columns = make([]Column, n)
+	for i := range rel.Columns {
+		r.byte() // flags: part of the replica identity
+		rel.Columns[i] = Column{Name: r.string(), Type: r.uint32()}
+		r.uint32() // type modifier
+	}
+	if r.err != nil {
+		return 0
+	}
+	for i := range d.cfg.Mappings {
+		if m := &d.cfg.Mappings[i]; m.Schema == rel.Schema && m.Table == rel.Table {
+			rel.bind(m)
+			break
+		}
+	}
+	d.relations[rel.OID] = rel
+	d.last, d.current = rel, rel
+	return KindRelation
+}
+
+// relation reads an OID and returns what it stands for, nil after a failure.
+func (d *Decoder) relation(r *reader) *relation {
+	oid := r.uint32()
+	if r.err != nil {
+		return nil
+	}
+	if d.last == nil || d.last.OID != oid {
+		rel, ok := d.relations[oid]
+		if !ok {
+			r.fail(r.off-4, "relation "+strconv.FormatUint(uint64(oid), 10)+" was never described")
+			return nil
+		}
+		d.last = rel
+	}
+	return d.last
+}
+
+// bind works out where the columns go, by name.
+func (rel *relation) bind(m *Mapping) {
+	rel.Mapping = m
+	rel.fields, rel.fault = nil, nil
+	rel.route = make([][]byte, len(m.Route))
+
+	const required, notNull = true, true
+	rel.add(m.ID, slotID, required, notNull)
+	rel.add(m.Key, slotKey, required, !notNull)
+	rel.add(m.Payload, slotPayload, required, !notNull)
+	for i, name := range m.Route {
+		rel.add(name, slotRoute+slot(i), required, notNull)
+	}
+	rel.add(m.Type, slotType, !required, !notNull)
+	rel.add(m.Headers, slotHeaders, !required, !notNull)
+	rel.add(m.Timestamp, slotTimestamp, !required, !notNull)
+	rel.add(m.TraceParent, slotTraceParent, !required, !notNull)
+	slices.SortStableFunc(rel.fields, func(a, b field) int { return a.column - b.column })
+}
+
+func (rel *relation) add(name string, to slot, required, notNull bool) {
+	if name == "" {
+		return
+	}
+	i := slices.IndexFunc(rel.Columns, func(c Column) bool { return c.Name == name })
+	switch {
+	case i >= 0:
+		rel.fields = append(rel.fields, field{
+			column:  i,
+			slot:    to,
+			notNull: notNull,
+			bytea:   to == slotPayload && rel.Columns[i].Type == byteaOID,
+		})
+	case required && rel.fault == nil:
+		rel.fault = &ColumnError{Table: rel.name(), Column: quoted(name), Reason: "is missing"}
+	}
+}
+
+// name returns the qualified name for a message.
+func (rel *relation) name() string { return quoted(rel.Schema) + "." + quoted(rel.Table) }
+
+// quoted quotes an identifier unless SQL reads it the same without.
+func quoted(name string) string {
+	plain := name != "" && (name[0] < '0' || name[0] > '9')
+	for _, c := range name {
+		plain = plain && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_')
+	}
+	if plain {
+		return name
+	}
+	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+}
