@@ -1,0 +1,127 @@
+package testenv
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Database is a fresh database. It is dropped at the end of the test, with its slots and whoever is
+// connected to it.
+type Database struct {
+	Name string
+	DSN  string
+	Conn *pgxpool.Pool // connects at first use
+
+	server *Server
+}
+
+// Database creates a database for one test.
+func (s *Server) Database(t testing.TB) *Database {
+	t.Helper()
+	db := &Database{Name: uniqueName(t), server: s}
+	db.DSN = s.DSN(db.Name)
+	s.Exec(t, "CREATE DATABASE "+db.Name)
+
+	cfg, err := pgxpool.ParseConfig(s.SocketDSN(db.Name))
+	if err != nil {
+		t.Fatalf("parse DSN: %v", err)
+	}
+	cfg.MaxConns = 16
+	if db.Conn, err = pgxpool.NewWithConfig(context.Background(), cfg); err != nil {
+		t.Fatalf("open pool: %v", err)
+	}
+	t.Cleanup(func() {
+		db.Conn.Close()
+		if s.private { // which goes as a whole, if it is still there
+			return
+		}
+		if err := db.drop(); err != nil {
+			t.Errorf("drop database %s: %v", db.Name, err)
+		}
+	})
+	return db
+}
+
+// Server is where the database lies.
+func (db *Database) Server() *Server { return db.server }
+
+// ReplicationDSN is the DSN of a connection that speaks the replication protocol.
+func (db *Database) ReplicationDSN() string { return db.DSN + "&replication=database" }
+
+// Slot makes up a name for a replication slot that no other test uses.
+func (db *Database) Slot(t testing.TB) string {
+	t.Helper()
+	return uniqueName(t)
+}
+
+// Exec runs a statement, or several without arguments.
+func (db *Database) Exec(t testing.TB, sql string, args ...any) {
+	t.Helper()
+	if len(args) == 0 {
+		args = []any{pgx.QueryExecModeSimpleProtocol}
+	}
+	if _, err := db.Conn.Exec(context.Background(), sql, args...); err != nil {
+		t.Fatalf("exec: %v", err)
+	}
+}
+
+// QueryRow reads one row; Scan of the result tells of an error.
+func (db *Database) QueryRow(t testing.TB, sql string, args ...any) pgx.Row {
+	t.Helper()
+	return db.Conn.QueryRow(context.Background(), sql, args...)
+}
+
+// drop tries until nobody reconnects in between.
+func (db *Database) drop() error {
+	var last error
+	if poll(20*time.Second, func() bool {
+		last = db.server.admin(db.dropOnce)
+		return last == nil
+	}) {
+		return nil
+	}
+	return last
+}
+
+// dropOnce first removes what keeps a database from being dropped: FORCE only ends connections, and
+// not even those of walsenders.
+func (db *Database) dropOnce(ctx context.Context, conn *pgx.Conn) error {
+	for _, sql := range []string{
+		`SELECT count(pg_terminate_backend(active_pid)) FROM pg_replication_slots
+			WHERE database = $1 AND active`,
+		`SELECT count(pg_drop_replication_slot(slot_name)) FROM pg_replication_slots
+			WHERE database = $1 AND NOT active`,
+	} {
+		if _, err := conn.Exec(ctx, sql, db.Name); err != nil {
+			return err
+		}
+	}
+	rows, err := conn.Query(ctx, "SELECT gid FROM pg_prepared_xacts WHERE database = $1", db.Name)
+	if err != nil {
+		return err
+	}
+	prepared, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, gid := range prepared {
+		if err := db.rollBackPrepared(gid); err != nil {
+			return err
+		}
+	}
+	_, err = conn.Exec(ctx, "DROP DATABASE "+db.Name+" WITH (FORCE)")
+	return err
+}
+
+// rollBackPrepared ends a prepared transaction, which can only be done in its own database.
+func (db *Database) rollBackPrepared(gid string) error {
+	return db.server.connect(db.Name, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "ROLLBACK PREPARED '"+strings.ReplaceAll(gid, "'", "''")+"'")
+		return err
+	})
+}

@@ -1,0 +1,46 @@
+package testenv_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/walrelay/walrelay/testenv"
+)
+
+// produce writes n records and waits until each is acknowledged.
+func produce(t *testing.T, c *testenv.Cluster, topic string, n int, opts ...kgo.Opt) {
+	t.Helper()
+	client, err := kgo.NewClient(append(opts, kgo.SeedBrokers(c.Addrs()...), kgo.DefaultProduceTopic(topic))...)
+	require.NoError(t, err)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var records []*kgo.Record
+	for i := range n {
+		records = append(records, kgo.StringRecord(fmt.Sprint(i)))
+	}
+	require.NoError(t, client.ProduceSync(ctx, records...).FirstErr())
+}
+
+func TestKafka_ProduceAndConsume(t *testing.T) {
+	t.Parallel()
+	kafka := testenv.Kafka(t)
+	topic := kafka.Topic(t, 1, map[string]string{"cleanup.policy": "delete"})
+	produce(t, kafka, topic, 100)
+
+	consumer := kafka.Consume(t, topic)
+	for i, record := range consumer.WaitFor(t, 100, 30*time.Second) {
+		require.Equal(t, fmt.Sprint(i), string(record.Value))
+	}
+	require.Empty(t, consumer.Rest(t, 500*time.Millisecond))
+
+	kafka.AddPartitions(t, topic, 1)
+	produce(t, kafka, topic, 1, kgo.RecordPartitioner(kgo.BasicConsistentPartitioner(
+		func(string) func(*kgo.Record, int) int { return func(_ *kgo.Record, n int) int { return n - 1 } })))
+	require.EqualValues(t, 1, consumer.WaitFor(t, 1, 30*time.Second)[0].Partition)
+}
