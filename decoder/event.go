@@ -19,6 +19,9 @@ type Mapping struct {
 	Route []string
 }
 
+// Name is the table's name, schema-qualified, with quotes where SQL would need them.
+func (m *Mapping) Name() string { return quoted(m.Schema) + "." + quoted(m.Table) }
+
 // Event is one outbox insert, mapped. Its byte slices alias the decoder's input or scratch space
 // and are valid until the next Decode: copy what is kept. A nil slice is SQL NULL or a column that
 // is not there; an empty, non-nil slice is an empty value.

@@ -1,0 +1,94 @@
+package sink
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+	"go.uber.org/zap"
+)
+
+// Policy says what becomes of an event that cannot be delivered.
+type Policy string
+
+// The poison policies.
+const (
+	Stop       Policy = "stop"        // freeze the stream until the operator decides
+	DeadLetter Policy = "dead-letter" // produce it to the dead-letter topic
+	Skip       Policy = "skip"        // drop it, recorded and counted
+)
+
+// Config configures a Kafka sink.
+type Config struct {
+	Stream  string   // name of the stream, in every record's headers
+	Brokers []string // bootstrap addresses, host:port
+
+	ClientID string
+	TLS      *tls.Config // nil: plaintext
+	SASL     *SASL       // nil: none
+
+	Topic         *Template
+	CreateTopics  bool  // create a missing topic instead of waiting for it
+	Partitions    int32 // of created topics; 0: the broker's default
+	Replication   int16 // of created topics; 0: the broker's default
+	OnPoison      Policy
+	DeadTopic     string // dead-letter topic; needed when OnPoison is DeadLetter or a verdict asks for it
+	FollowKey     bool   // later events of a dead-lettered event's key go to the dead-letter topic too
+	Compression   sarama.CompressionCodec
+	BatchBytes    int           // most bytes, uncompressed, that a batch of several records takes
+	RequestBytes  int           // most bytes, uncompressed, of a request of several batches
+	Timeout       time.Duration // how long the broker may wait for its replicas, and the sender for an answer beyond that
+	BackoffMin    time.Duration // between attempts, doubling, jittered
+	BackoffMax    time.Duration
+	MissingAfter  time.Duration // a topic missing for so long is subject to the poison policy, unless that is Stop
+	MetadataEvery time.Duration // refresh of leaders and partition counts while nothing fails
+
+	Logger   *zap.Logger
+	Observer Observer
+	// Now is the database server's clock, in which commit times are given. Safe for concurrent use.
+	Now func() time.Time
+}
+
+// Observer is told what the broker answered. Its methods are called from several goroutines, and
+// must neither block nor keep the slice.
+type Observer interface {
+	// Acked reports an acknowledged batch: bytes uncompressed, the commit times of its events and
+	// the moment of the acknowledgement, both on the database server's clock.
+	Acked(topic string, bytes int, commits []time.Time, now time.Time)
+	// Throttled reports that the broker's quota delays requests for this topic.
+	Throttled(topic string, d time.Duration)
+}
+
+// Validate lists every fault of the configuration.
+func (c *Config) Validate() error {
+	var errs []error
+	rule := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	rule(c.Stream != "", "sink: Stream is empty")
+	rule(len(c.Brokers) > 0, "sink: Brokers is empty")
+	rule(c.Topic != nil, "sink: Topic is nil")
+	rule(c.OnPoison == Stop || c.OnPoison == DeadLetter || c.OnPoison == Skip, "sink: unknown poison policy %q", c.OnPoison)
+	rule(c.OnPoison != DeadLetter || c.DeadTopic != "", "sink: the dead-letter policy needs DeadTopic")
+	rule(c.BatchBytes > 0, "sink: BatchBytes must be positive")
+	rule(c.Timeout > 0, "sink: Timeout must be positive")
+	rule(c.BackoffMin > 0 && c.BackoffMin <= c.BackoffMax, "sink: want 0 < BackoffMin <= BackoffMax")
+	rule(c.Logger != nil && c.Observer != nil && c.Now != nil, "sink: Logger, Observer and Now are needed")
+	return errors.Join(errs...)
+}
+
+func (c *Config) setDefaults() {
+	if c.RequestBytes == 0 {
+		c.RequestBytes = 2 * c.BatchBytes
+	}
+	if c.MissingAfter == 0 {
+		c.MissingAfter = 30 * time.Second
+	}
+	if c.MetadataEvery == 0 {
+		c.MetadataEvery = 30 * time.Second
+	}
+}

@@ -1,0 +1,38 @@
+// Package sink delivers events to Kafka: it routes them, batches them by partition, produces the
+// batches idempotently and reports every outcome to the run's mailbox.
+//
+// It is a fail-stop producer on sarama's broker layer. The source can be replayed, so there is no
+// retry queue per message and no channel per message: an event is copied into the open batch of its
+// partition, a batch is the unit of everything that follows, and an error that resending the same
+// bytes cannot mend ends the run. The session then starts another one and reads the log again.
+//
+//	Publish ──► topic (metadata known?) ──► partition.open ──► partition.queue ──► sender ──► broker
+//	               no: topic.limbo            closes when full,      one goroutine      │
+//	                                          or when the input ran  per broker         ▼
+//	                                          dry and the sender                    Mailbox ◄── answer
+//	                                          is free
+//
+// # Order and idempotence
+//
+// A batch carries (producer id, epoch, first sequence). The broker accepts sequences of a partition
+// only in order and drops repeats, but a broker that holds no state for a producer id accepts any
+// first sequence (KAFKA-15591). Therefore a partition has one batch in flight until this id and
+// epoch has been acknowledged there, and again after an hour of silence; up to five afterwards,
+// which is as many batches as the broker remembers.
+//
+// A partition whose batch met a retriable error is muted until all its batches in flight have
+// answered; then they go back to the head of the queue and are resent unchanged, in order.
+//
+// # Ending a run
+//
+// The next run takes the producer epoch raised by one and starts sequences at 0, so that whatever
+// is still under way from the earlier run is refused once the new run has written to a partition.
+// KIP-360 lets an idempotent producer raise its epoch by itself. A new producer id is taken only at
+// start and when the epoch is used up.
+//
+// # Locking
+//
+// Kafka.mu guards topics, partitions, batches and senders' counters. It is held for memory only.
+// Callbacks of sarama run on the goroutine that reads answers: they take mu, never block on
+// anything else and never call the broker.
+package sink

@@ -1,0 +1,161 @@
+package sink
+
+import (
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/walrelay/walrelay/checkpoint"
+)
+
+// Headers of every record. Their names and formats are part of the wire format: consumers depend
+// on them.
+const (
+	headerID         = "id"                   // the event's id, as Debezium's router has it
+	headerStream     = "walrelay-stream"      // name of the stream
+	headerPosition   = "walrelay-position"    // checkpoint.Position; grows per stream, topic and partition
+	headerCommitTime = "walrelay-commit-time" // RFC 3339, UTC, microseconds
+	headerType       = "eventType"            // the type column, when not NULL
+
+	headerTraceParent = "traceparent" // the traceparent column, when not NULL
+
+	// A dead letter has these in place of headerPosition, since its partition holds letters of
+	// several topics, which do not come in order.
+	headerSourcePosition = "walrelay-source-position"
+	headerDeadTopic      = "walrelay-dead-letter-topic"
+	headerDeadReason     = "walrelay-dead-letter-reason"
+	headerDeadHeaders    = "walrelay-dead-letter-headers" // the headers column as it was, when that was to blame
+
+	constantHeaders = 6 // the most that a record has beside the row's own, dead letters' apart
+
+	commitTimeFormat = "2006-01-02T15:04:05.000000Z"
+)
+
+// constantSize is what the headers of constant length take: stream, position, commit time.
+func constantSize(stream string) int {
+	return headerSize(len(headerStream), []byte(stream)) +
+		varintLen(int64(len(headerPosition))) + len(headerPosition) + varintLen(checkpoint.PositionLen) + checkpoint.PositionLen +
+		varintLen(int64(len(headerCommitTime))) + len(headerCommitTime) + 1 + len(commitTimeFormat)
+}
+
+// encoder turns batches into sarama's record batches. A sender owns one and reuses its memory for
+// every request: sarama keeps no record after AsyncProduce has returned.
+type encoder struct {
+	stream      sarama.RecordHeader
+	codec       sarama.CompressionCodec
+	records     []sarama.Record
+	recordPtrs  []*sarama.Record
+	headers     []sarama.RecordHeader
+	headerPtrs  []*sarama.RecordHeader
+	text        []byte
+	names       headerNames
+	commitMicro int64
+	commitText  []byte
+}
+
+// headerNames are shared by all records: sarama only reads them.
+type headerNames struct {
+	id, position, commitTime, kind, trace, source, deadTopic, deadReason []byte
+}
+
+func newEncoder(stream string, codec sarama.CompressionCodec) *encoder {
+	return &encoder{
+		stream: sarama.RecordHeader{Key: []byte(headerStream), Value: []byte(stream)},
+		codec:  codec,
+		names: headerNames{
+			id: []byte(headerID), position: []byte(headerPosition), commitTime: []byte(headerCommitTime),
+			kind: []byte(headerType), trace: []byte(headerTraceParent), source: []byte(headerSourcePosition),
+			deadTopic: []byte(headerDeadTopic), deadReason: []byte(headerDeadReason),
+		},
+	}
+}
+
+// reset forgets the records of the last request and makes room for the batches of the next one, so
+// that no slab moves while pointers into it are taken.
+func (n *encoder) reset(batches []*batch) {
+	records, headers := 0, 0
+	for _, b := range batches {
+		records += len(b.entries)
+		for i := range b.entries {
+			headers += constantHeaders + 2
+			eachHeader(b.content(&b.entries[i]).headers, func(_, _ []byte) { headers++ })
+		}
+	}
+	n.records, n.recordPtrs = slab(n.records, records), slab(n.recordPtrs, records)
+	n.headers, n.headerPtrs = slab(n.headers, headers), slab(n.headerPtrs, headers)
+	n.text = slab(n.text, records*(checkpoint.PositionLen+len(commitTimeFormat)))
+	n.commitText = nil
+}
+
+// slab empties s and gives it room for n more, releasing memory that one huge request left behind.
+func slab[T any](s []T, n int) []T {
+	const keep = 1 << 15
+	if cap(s) < n || cap(s) > keep && n < keep/4 {
+		return make([]T, 0, n+n/4)
+	}
+	return s[:0]
+}
+
+// encode builds the record batch of b under the producer's id and epoch.
+func (n *encoder) encode(b *batch, id producerID) *sarama.RecordBatch {
+	start := len(n.recordPtrs)
+	first, latest := b.entries[0].stamp, b.entries[0].stamp
+	for i := range b.entries {
+		e := &b.entries[i]
+		latest = max(latest, e.stamp)
+		n.record(b, e, int64(i), first)
+	}
+	return &sarama.RecordBatch{
+		Version: 2, Codec: n.codec, CompressionLevel: sarama.CompressionLevelDefault,
+		ProducerID: id.id, ProducerEpoch: id.epoch, FirstSequence: b.firstSequence,
+		FirstTimestamp: time.UnixMilli(first), MaxTimestamp: time.UnixMilli(latest),
+		LastOffsetDelta: int32(len(b.entries) - 1),
+		Records:         n.recordPtrs[start:],
+	}
+}
+
+func (n *encoder) record(b *batch, e *entry, delta, first int64) {
+	c := b.content(e)
+	start := len(n.headerPtrs)
+	n.header(n.names.id, c.id)
+	n.headerPtrs = append(n.headerPtrs, &n.stream)
+	positionName := n.names.position
+	if e.poison != nil {
+		positionName = n.names.source
+	}
+	from := len(n.text)
+	n.text = e.pos.Append(n.text)
+	n.header(positionName, n.text[from:])
+	n.header(n.names.commitTime, n.commitTime(e.commit))
+	if c.kind != nil {
+		n.header(n.names.kind, c.kind)
+	}
+	if c.trace != nil {
+		n.header(n.names.trace, c.trace)
+	}
+	eachHeader(c.headers, n.header)
+	if e.poison != nil {
+		n.header(n.names.deadTopic, []byte(e.poison.Topic))
+		n.header(n.names.deadReason, []byte(e.poison.Reason))
+	}
+	n.records = append(n.records, sarama.Record{
+		Headers: n.headerPtrs[start:], Key: c.key, Value: c.value,
+		OffsetDelta: delta, TimestampDelta: time.Duration(e.stamp-first) * time.Millisecond,
+	})
+	n.recordPtrs = append(n.recordPtrs, &n.records[len(n.records)-1])
+}
+
+func (n *encoder) header(key, value []byte) {
+	n.headers = append(n.headers, sarama.RecordHeader{Key: key, Value: value})
+	n.headerPtrs = append(n.headerPtrs, &n.headers[len(n.headers)-1])
+}
+
+// commitTime formats once for all events of a transaction.
+func (n *encoder) commitTime(micro int64) []byte {
+	if n.commitText == nil || micro != n.commitMicro {
+		from := len(n.text)
+		n.text = time.UnixMicro(micro).UTC().AppendFormat(n.text, commitTimeFormat)
+		n.commitText, n.commitMicro = n.text[from:], micro
+	}
+	return n.commitText
+}

@@ -1,0 +1,350 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/decoder"
+)
+
+// Kafka produces the events of one stream. Run must be running while the other methods are used.
+type Kafka struct {
+	cfg      Config
+	log      *zap.Logger
+	constant int // bytes of the headers of constant length
+	admin    *admin
+	lookout  *lookout
+
+	ready chan struct{} // closed once Run has set up conf and group
+	conf  *sarama.Config
+	group *errgroup.Group
+	ctx   context.Context //nolint:containedctx // Run's own: senders are started by it later on
+
+	mu       sync.Mutex
+	run      *run // nil between runs
+	producer producerID
+	used     bool // the producer's epoch has been used by a run
+	topics   map[string]*topic
+	senders  map[int32]*sender
+	inFlight int           // requests without an answer, of every sender
+	quiet    chan struct{} // closed when inFlight falls to 0 while Begin waits
+	free     []*batch
+	name     []byte // scratch of Publish: the topic's name
+	headers  []byte // scratch of Publish: the row's headers
+	sent     uint64 // batches sent, to order them
+	trouble  *trouble
+
+	// condemned holds events that a broker refused, so that a new run does not offer them again.
+	condemned map[checkpoint.Position]string
+}
+
+// run is the state of one START_REPLICATION.
+type run struct {
+	checkpoint.Run
+	// stopped: nothing more is accepted, since what follows must not overtake a stuck event or goes
+	// to other partitions.
+	stopped bool
+	failed  bool
+}
+
+type producerID struct {
+	id    int64
+	epoch int16
+}
+
+// New returns a sink. It does no I/O.
+func New(cfg Config) (*Kafka, error) {
+	cfg.setDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	k := &Kafka{
+		cfg: cfg, log: cfg.Logger, constant: constantSize(cfg.Stream),
+		ready: make(chan struct{}), producer: producerID{id: -1},
+		topics: map[string]*topic{}, senders: map[int32]*sender{},
+		condemned: map[checkpoint.Position]string{},
+	}
+	k.trouble = newTrouble(k.log)
+	k.admin = &admin{seeds: cfg.Brokers}
+	k.lookout = newLookout(k)
+	return k, nil
+}
+
+// Run holds the connections and goroutines of the sink until ctx ends, and returns when all are
+// gone. It returns an error only for a configuration that cannot work.
+func (k *Kafka) Run(ctx context.Context) error {
+	k.group, k.ctx = errgroup.WithContext(ctx)
+	conf, err := k.cfg.sarama(k.ctx)
+	if err != nil {
+		return err
+	}
+	k.conf, k.admin.conf = conf, conf
+	k.group.Go(func() error { return k.lookout.loop(k.ctx) })
+	close(k.ready)
+	err = k.group.Wait()
+	k.admin.close()
+	return err
+}
+
+// sarama is the configuration of every connection. ctx ends them all.
+func (c *Config) sarama(ctx context.Context) (*sarama.Config, error) {
+	conf := sarama.NewConfig()
+	conf.ClientID = c.ClientID
+	if conf.ClientID == "" {
+		conf.ClientID = "walrelay"
+	}
+	conf.Version = sarama.MaxVersion // clamped to what each broker says it speaks
+	conf.Net.MaxOpenRequests = 2 * maxInFlight
+	conf.Net.DialTimeout = c.Timeout
+	conf.Net.WriteTimeout = c.Timeout
+	conf.Net.ReadTimeout = 2 * c.Timeout // an answer may take Timeout by right
+	conf.Net.Proxy.Enable = true
+	conf.Net.Proxy.Dialer = &dialer{ctx: ctx, timeout: c.Timeout}
+	if c.TLS != nil {
+		conf.Net.TLS.Enable, conf.Net.TLS.Config = true, c.TLS
+	}
+	if c.SASL != nil {
+		if err := c.SASL.apply(conf); err != nil {
+			return nil, err
+		}
+	}
+	if err := conf.Validate(); err != nil {
+		return nil, fmt.Errorf("configure the Kafka client: %w", err)
+	}
+	return conf, nil
+}
+
+// Begin implements cdc.Sink. It waits for the answers to whatever the earlier run has under way
+// (connections are closed, so they come soon), then takes a producer epoch that the brokers prefer.
+func (k *Kafka) Begin(ctx context.Context, r checkpoint.Run) error {
+	select {
+	case <-k.ready:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := k.endRun(ctx); err != nil {
+		return err
+	}
+	id, err := k.nextProducer()
+	if err != nil {
+		return err
+	}
+	var dead *topicInfo
+	if k.needsDeadTopic(r) {
+		if dead, err = k.lookout.require(k.cfg.DeadTopic); err != nil {
+			return fmt.Errorf("dead-letter topic %s: %w", k.cfg.DeadTopic, err)
+		}
+	}
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.producer, k.used = id, false
+	k.run = &run{Run: r}
+	k.run.Partitions = maps.Clone(r.Partitions)
+	k.run.DeadKeys = maps.Clone(r.DeadKeys)
+	if k.run.Partitions == nil {
+		k.run.Partitions = map[string]int32{}
+	}
+	if k.run.DeadKeys == nil {
+		k.run.DeadKeys = map[checkpoint.DeadKey]struct{}{}
+	}
+	for pos, v := range r.Verdicts {
+		if v == checkpoint.VerdictRetry {
+			delete(k.condemned, pos)
+		}
+	}
+	if dead != nil {
+		k.adopt(k.topic([]byte(k.cfg.DeadTopic)), dead)
+	}
+	return nil
+}
+
+// endRun forgets the present run and waits until no request of it is unanswered.
+func (k *Kafka) endRun(ctx context.Context) error {
+	k.mu.Lock()
+	k.run = nil
+	k.topics = map[string]*topic{}
+	for _, s := range k.senders {
+		s.partitions = nil
+		if s.inFlight > 0 {
+			s.broken = true
+		}
+		s.knock()
+	}
+	var quiet chan struct{}
+	if k.inFlight > 0 {
+		quiet = make(chan struct{})
+		k.quiet = quiet
+	}
+	k.mu.Unlock()
+	if quiet == nil {
+		return nil
+	}
+	select {
+	case <-quiet:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// nextProducer raises the epoch of the producer id that we have, or fetches a new id. A run that
+// sent nothing used nothing.
+func (k *Kafka) nextProducer() (producerID, error) {
+	k.mu.Lock()
+	id, used := k.producer, k.used
+	k.mu.Unlock()
+	switch {
+	case id.id >= 0 && !used:
+		return id, nil
+	case id.id >= 0 && id.epoch < math.MaxInt16-1:
+		return producerID{id: id.id, epoch: id.epoch + 1}, nil
+	}
+	id, err := k.admin.initProducerID()
+	if err != nil {
+		return producerID{id: -1}, fmt.Errorf("acquire a producer id: %w", err)
+	}
+	return id, nil
+}
+
+func (k *Kafka) needsDeadTopic(r checkpoint.Run) bool {
+	for _, v := range r.Verdicts {
+		if v == checkpoint.VerdictDeadLetter {
+			return true
+		}
+	}
+	return k.cfg.OnPoison == DeadLetter || len(r.DeadKeys) > 0
+}
+
+// Publish implements cdc.Sink.
+func (k *Kafka) Publish(seq uint64, ev *decoder.Event) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.run == nil || k.run.stopped || k.run.failed {
+		return
+	}
+	e, c, fault := k.record(seq, ev)
+	k.name = k.name[:0]
+	if ev.Fault == nil {
+		k.name = k.cfg.Topic.appendTopic(k.name, ev.Route)
+	}
+	switch {
+	case fault != "":
+		k.poison(string(k.name), e, c, fault)
+	case len(k.run.Verdicts) > 0 || len(k.condemned) > 0 || len(k.run.DeadKeys) > 0:
+		k.publishJudged(e, c)
+	default:
+		if t := k.topic(k.name); t != nil {
+			k.place(t, e, c)
+		} else {
+			k.poison("", e, c, checkTopic(k.name))
+		}
+	}
+}
+
+// publishJudged is Publish while some event or key of the stream has been judged before.
+func (k *Kafka) publishJudged(e entry, c content) {
+	name := string(k.name)
+	reason, condemned := k.condemned[e.pos]
+	v, judged := k.run.Verdicts[e.pos]
+	switch {
+	case judged && v != checkpoint.VerdictRetry && !condemned:
+		reason = "released by the operator"
+		fallthrough
+	case condemned:
+		k.poison(name, e, c, reason)
+	case k.followsDeadKey(name, c.key):
+		k.deadLetter(name, e, c, "follows a dead-lettered event of its key")
+	default:
+		if t := k.topic(k.name); t != nil {
+			k.place(t, e, c)
+		} else {
+			k.poison("", e, c, checkTopic(k.name))
+		}
+	}
+}
+
+// record gathers what a record is made of. A fault is a reason why the event cannot be one.
+func (k *Kafka) record(seq uint64, ev *decoder.Event) (entry, content, string) {
+	e := entry{seq: seq, pos: ev.Position, mapping: ev.Mapping, commit: ev.CommitTime.UnixMicro()}
+	c := content{id: ev.ID, key: ev.Key, value: ev.Payload, kind: ev.Type, trace: ev.TraceParent}
+	stamp, fault := ev.CommitTime, ""
+	if ev.Fault != nil {
+		return e, c, ev.Fault.Error()
+	}
+	if ev.Timestamp != nil {
+		t, err := ev.Time()
+		if err != nil {
+			fault = err.Error()
+		} else {
+			stamp = t
+		}
+	}
+	e.stamp = clampMillis(stamp)
+	if ev.Headers != nil {
+		var err error
+		if k.headers, err = appendRowHeaders(k.headers[:0], ev.Headers); err != nil {
+			k.headers = appendHeader(k.headers[:0], []byte(headerDeadHeaders), ev.Headers)
+			fault = err.Error()
+		}
+		c.headers = k.headers
+	}
+	e.size = int32(recordSize(c, k.constant))
+	return e, c, fault
+}
+
+// reserved are the names that a row's own headers cannot have, since walrelay sets them.
+func reserved(name string) bool {
+	return name == headerID || name == headerType || len(name) >= 9 && name[:9] == "walrelay-"
+}
+
+func appendRowHeaders(dst, object []byte) ([]byte, error) {
+	err := decoder.ParseHeaders(object, func(key, value []byte) error {
+		if reserved(string(key)) {
+			return errors.New("headers: a name is one that walrelay sets itself (id, eventType, walrelay-*)")
+		}
+		dst = appendHeader(dst, key, value)
+		return nil
+	})
+	return dst, err
+}
+
+// Flush implements cdc.Sink: senders without a request in flight take the open batches.
+func (k *Kafka) Flush() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range k.senders {
+		if s.inFlight == 0 && len(s.partitions) > 0 {
+			s.knock()
+		}
+	}
+}
+
+// Troubles lists what keeps topics and brokers from working, by name, oldest first.
+func (k *Kafka) Troubles() []Trouble {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.trouble.list()
+}
+
+// fail ends the run. Called with mu held.
+func (k *Kafka) fail(err error) {
+	if k.run == nil || k.run.failed {
+		return
+	}
+	k.run.failed = true
+	k.run.Mailbox.Fail(err)
+}
+
+// now is the local clock: backoff and idleness have nothing to do with the server's.
+func now() time.Time { return time.Now() }

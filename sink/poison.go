@@ -1,0 +1,201 @@
+package sink
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/walrelay/walrelay/checkpoint"
+)
+
+// poison applies the policy, or the operator's verdict, to a record that cannot be delivered.
+// Called with mu held.
+func (k *Kafka) poison(topicName string, e entry, c content, reason string) {
+	policy := k.cfg.OnPoison
+	switch k.run.Verdicts[e.pos] {
+	case checkpoint.VerdictSkip:
+		policy = Skip
+	case checkpoint.VerdictDeadLetter:
+		policy = DeadLetter
+	case checkpoint.VerdictRetry:
+	}
+	switch policy {
+	case DeadLetter:
+		k.deadLetter(topicName, e, c, reason)
+	case Skip:
+		k.run.Mailbox.PutPoison(newPoison(topicName, e, c, reason, checkpoint.Skipped))
+	case Stop:
+		k.run.stopped = true
+		k.run.Mailbox.PutPoison(newPoison(topicName, e, c, reason, checkpoint.Stopped))
+	}
+}
+
+// oversize is the poison of a record that is larger than its topic takes.
+func (k *Kafka) oversize(t *topic, e entry, c content) {
+	if e.poison != nil { // a dead letter that fits nowhere
+		p := *e.poison
+		p.Action = checkpoint.Unfit
+		p.Reason += "; and larger than the dead-letter topic's max.message.bytes"
+		k.run.Mailbox.PutPoison(p)
+		return
+	}
+	k.poison(t.name, e, c, fmt.Sprintf("the record takes %d bytes, max.message.bytes of the topic is %d",
+		int(e.size)+batchOverhead, t.limit))
+}
+
+// deadLetter sends a record to the dead-letter topic. It is reported once that has acknowledged it.
+func (k *Kafka) deadLetter(topicName string, e entry, c content, reason string) {
+	p := newPoison(topicName, e, c, reason, checkpoint.DeadLettered)
+	e.poison = &p
+	size := recordSize(c, k.constant+len(headerSourcePosition)-len(headerPosition)+
+		headerSize(len(headerDeadTopic), []byte(p.Topic))+headerSize(len(headerDeadReason), []byte(p.Reason)))
+	e.size = int32(size)
+	if e.stamp == 0 { // the record was refused before its time was known, or for it
+		e.stamp = e.commit / 1000
+	}
+	if k.cfg.FollowKey && c.key != nil {
+		k.run.DeadKeys[checkpoint.DeadKey{Topic: topicName, KeyDigest: sha256.Sum256(c.key)}] = struct{}{}
+	}
+	k.place(k.topic([]byte(k.cfg.DeadTopic)), e, c)
+}
+
+// followsDeadKey reports whether an event goes the way of an earlier one of its key.
+func (k *Kafka) followsDeadKey(topicName string, key []byte) bool {
+	if key == nil || len(k.run.DeadKeys) == 0 {
+		return false
+	}
+	_, dead := k.run.DeadKeys[checkpoint.DeadKey{Topic: topicName, KeyDigest: sha256.Sum256(key)}]
+	return dead
+}
+
+func newPoison(topicName string, e entry, c content, reason string, action checkpoint.Action) checkpoint.Poison {
+	return checkpoint.Poison{
+		Seq: e.seq, Position: e.pos, EventID: string(c.id),
+		Table: e.mapping.Name(), Topic: topicName,
+		KeyDigest: digest(c.key), PayloadDigest: digest(c.value),
+		Size: int(e.size) + batchOverhead, Reason: reason, Action: action,
+	}
+}
+
+func digest(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	sum := sha256.Sum256(b)
+	return sum[:]
+}
+
+// isolate takes apart a batch in which the broker refused a record: named culprits at once, others
+// by halving. Nothing of the partition is in flight. Sequences that were given to batches which are
+// not in the log are taken back; where one may be in the log, only a new run is safe.
+func (k *Kafka) isolate(p *partition, refused *batch) {
+	first := int32(-1)
+	for _, b := range p.queue {
+		if b.firstSequence >= 0 {
+			if first < 0 {
+				first = b.firstSequence
+			}
+			if b.ambiguous {
+				k.fail(fmt.Errorf("produce to %s: %w: refused after an attempt without an answer", p, refused.refused.code))
+				return
+			}
+		}
+		b.firstSequence = -1
+		if b != refused {
+			b.refused = nil
+		}
+	}
+	p.nextSequence = first
+	p.proven = time.Time{}
+
+	queue := p.queue
+	p.queue = nil
+	for _, b := range queue {
+		if b == refused {
+			k.takeApart(p, b)
+		} else {
+			p.queue = append(p.queue, b)
+		}
+	}
+	if k.run.stopped {
+		p.stuck = true
+		return
+	}
+	if k.cfg.FollowKey {
+		k.divert(p)
+	}
+}
+
+// takeApart replaces a refused batch at the end of the queue by what is left of it.
+func (k *Kafka) takeApart(p *partition, b *batch) {
+	r := b.refused
+	defer k.release(b)
+	if len(b.entries) == 1 || len(r.records) > 0 {
+		k.condemn(p, b, r)
+		return
+	}
+	half := len(b.entries) / 2
+	parts := [2]*batch{k.newBatch(), k.newBatch()}
+	for i := range b.entries {
+		e := b.entries[i]
+		parts[min(i/half, 1)].add(e, b.content(&e))
+	}
+	p.queue = append(p.queue, parts[0], parts[1])
+}
+
+// condemn applies the poison policy to the culprits of a batch and keeps the others.
+func (k *Kafka) condemn(p *partition, b *batch, r *refusal) {
+	rest := k.newBatch()
+	for i := range b.entries {
+		e := b.entries[i]
+		c := b.content(&e)
+		if len(b.entries) > 1 && !slices.Contains(r.records, int32(i)) {
+			rest.add(e, c)
+			continue
+		}
+		reason := fmt.Sprintf("the broker refuses it: %s (%s)", r.code.Error(), r.reason)
+		if e.poison != nil { // a dead letter that the dead-letter topic refuses
+			letter := *e.poison
+			letter.Action = checkpoint.Unfit
+			letter.Reason += "; and " + reason
+			k.run.Mailbox.PutPoison(letter)
+			continue
+		}
+		k.condemned[e.pos] = reason
+		k.poison(p.topic.name, e, c, reason)
+		if k.run.stopped {
+			break
+		}
+	}
+	if len(rest.entries) == 0 {
+		k.release(rest)
+		return
+	}
+	p.queue = append(p.queue, rest)
+}
+
+// divert sends what waits behind a dead-lettered event of the same key after it.
+func (k *Kafka) divert(p *partition) {
+	p.close()
+	queue := p.queue
+	p.queue = nil
+	for _, b := range queue {
+		rest := k.newBatch()
+		for i := range b.entries {
+			e := b.entries[i]
+			c := b.content(&e)
+			if e.poison == nil && k.followsDeadKey(p.topic.name, c.key) {
+				k.deadLetter(p.topic.name, e, c, "follows a dead-lettered event of its key")
+			} else {
+				rest.add(e, c)
+			}
+		}
+		k.release(b)
+		if len(rest.entries) > 0 {
+			p.queue = append(p.queue, rest)
+		} else {
+			k.release(rest)
+		}
+	}
+}
