@@ -1,0 +1,73 @@
+package main
+
+// Settings declares every setting of walrelay, once: the field's name (or name tag) gives the flag
+// --kafka-brokers and the variable WALRELAY_KAFKA_BROKERS, the tags its default, unit, choices, help
+// and group. Secrets are fields of type Secret; each has a sibling that names a file.
+//
+//nolint:lll // a struct tag cannot be broken over lines
+type Settings struct {
+	DatabaseURL     Secret `group:"Database" help:"PostgreSQL URL or keyword string; several hosts are tried in order. Unset: PGHOST, PGSERVICE and the other PG* variables."`
+	DatabaseURLFile Text   `group:"Database" help:"File that holds the database URL."`
+
+	Stream       Text `group:"Stream" help:"Name of the stream, carried by every record. Unset: the slot's name."`
+	Slot         Text `group:"Stream" default:"walrelay" help:"Replication slot: up to 63 of a-z, 0-9 and _. It is also the lock: one instance streams, others stand by."`
+	SlotFailover Bool `group:"Stream" default:"false" help:"Create the slot so that standbys can take it over (PostgreSQL 17 and later)."`
+	Publication  Text `group:"Stream" default:"walrelay" help:"Publication that the slot reads, named as in the catalog, without quotes."`
+
+	Tables            Tables `group:"Tables" default:"public.outbox" help:"Outbox tables, comma-separated SQL names: double quotes where SQL needs them; without a schema: public."`
+	ColumnID          Text   `group:"Tables" default:"id" help:"Column of the event id, unique and not NULL. Columns are named as in the catalog, without quotes."`
+	ColumnKey         Text   `group:"Tables" default:"aggregateid" help:"Column of the record key; events of a key stay in order."`
+	ColumnType        Text   `group:"Tables" default:"type" help:"Column of the event type, sent as a header if the table has it. Empty: none."`
+	ColumnPayload     Text   `group:"Tables" default:"payload" help:"Column of the record value, sent byte for byte."`
+	ColumnHeaders     Text   `group:"Tables" default:"headers" help:"JSON column of further headers, if the table has it. Empty: none."`
+	ColumnTimestamp   Text   `group:"Tables" help:"Column of the record timestamp. Unset: the commit time."`
+	ColumnTraceparent Text   `group:"Tables" default:"traceparent" help:"Column of the W3C trace context, sent as a header if the table has it. Empty: none."`
+
+	Topic               Text   `group:"Topics" default:"outbox.event.{aggregatetype}" help:"Topic of an event; {column} stands for that column's value."`
+	CreateTopics        Bool   `group:"Topics" default:"false" help:"Create topics that do not exist."`
+	TopicPartitions     Int    `group:"Topics" default:"0" unit:"partitions" help:"Partitions of a created topic; 0: the brokers' default."`
+	TopicReplication    Int    `group:"Topics" default:"0" unit:"replicas" help:"Replicas of a created topic; 0: the brokers' default."`
+	OnPoison            Choice `group:"Topics" default:"stop" choices:"stop,dead-letter,skip" help:"What becomes of an event that cannot be delivered: the stream stops and waits for a verdict, the event goes to the dead-letter topic, or it is logged and dropped."`
+	DeadLetterTopic     Text   `group:"Topics" default:"walrelay.dead-letters" help:"Topic of dead letters."`
+	DeadLetterFollowKey Bool   `group:"Topics" default:"false" help:"Send later events of a dead-lettered key to the dead-letter topic too, which keeps order within the key."`
+
+	KafkaBrokers   Brokers  `group:"Delivery" help:"Brokers to ask for the cluster, comma-separated host:port. Required."`
+	KafkaClientID  Text     `group:"Delivery" default:"walrelay" help:"Client id shown in the brokers' logs and quotas."`
+	Delivery       Choice   `group:"Delivery" default:"at-least-once" choices:"at-least-once,exactly-once" help:"Delivery promise; exactly-once is not in this version yet."`
+	Compression    Choice   `group:"Delivery" default:"none" choices:"none,gzip,snappy,lz4,zstd" help:"Compression of batches."`
+	BatchBytes     Size     `group:"Delivery" default:"1000000" help:"Uncompressed bytes of one partition's batch; at most the topic's max.message.bytes."`
+	ProduceTimeout Duration `group:"Delivery" default:"10s" help:"Time a broker may take to replicate and acknowledge a batch; then it is sent again."`
+	BackoffMin     Duration `group:"Delivery" default:"100ms" help:"First pause before trying again; doubled at each failure."`
+	BackoffMax     Duration `group:"Delivery" default:"30s" help:"Longest pause before trying again."`
+
+	InFlightEvents  Int      `group:"Limits" default:"65536" unit:"events" help:"Events read but not yet acknowledged; reading waits at the limit."`
+	InFlightBytes   Size     `group:"Limits" default:"16MiB" help:"Bytes of events read but not yet acknowledged; reading waits at the limit."`
+	MaxMessageBytes Size     `group:"Limits" default:"128MiB" help:"Largest single replication message (one row) that is accepted."`
+	StatusInterval  Duration `group:"Limits" default:"1s" help:"Interval of status reports to PostgreSQL and of checks of slot and publication."`
+	ReceiveTimeout  Duration `group:"Limits" default:"30s" help:"Silence after which the database connection counts as dead."`
+	ShutdownTimeout Duration `group:"Limits" default:"20s" help:"Time to wait for acknowledgements when stopping."`
+
+	KafkaTLS           Bool   `name:"kafka-tls" group:"Kafka security" default:"false" help:"Connect to the brokers by TLS."`
+	KafkaTLSCAFile     Text   `name:"kafka-tls-ca-file" group:"Kafka security" help:"PEM file of the authorities to trust. Unset: the system's."`
+	KafkaTLSCertFile   Text   `name:"kafka-tls-cert-file" group:"Kafka security" help:"PEM file of the client certificate."`
+	KafkaTLSKeyFile    Text   `name:"kafka-tls-key-file" group:"Kafka security" help:"PEM file of the client certificate's key."`
+	KafkaTLSServerName Text   `name:"kafka-tls-server-name" group:"Kafka security" help:"Name that the brokers' certificates must have. Unset: the broker's host."`
+	KafkaSASLMechanism Choice `name:"kafka-sasl-mechanism" group:"Kafka security" choices:",PLAIN,SCRAM-SHA-256,SCRAM-SHA-512" help:"How to log in to the brokers. Empty: not at all."`
+	KafkaSASLUsername  Text   `name:"kafka-sasl-username" group:"Kafka security" help:"User name at the brokers."`
+
+	KafkaSASLPassword     Secret `name:"kafka-sasl-password" group:"Kafka security" help:"Password at the brokers."`
+	KafkaSASLPasswordFile Text   `name:"kafka-sasl-password-file" group:"Kafka security" help:"File that holds the password."`
+
+	AdminAddr Text     `group:"Operation" default:":8080" help:"Address of /metrics, /livez, /readyz and /status. Empty: no admin server."`
+	ReadyLag  Duration `group:"Operation" default:"60s" help:"Age of the oldest undelivered transaction from which /readyz answers 503."`
+	LogLevel  Choice   `group:"Operation" default:"info" choices:"debug,info,warn,error" help:"Least severe level that is logged."`
+	LogFormat Choice   `group:"Operation" default:"json" choices:"json,console" help:"Format of the log on standard error."`
+}
+
+// StreamName is the stream's name: the slot's, unless it has its own.
+func (s *Settings) StreamName() string {
+	if s.Stream.Text != "" {
+		return s.Stream.Text
+	}
+	return s.Slot.Text
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/walrelay/walrelay/sink"
+)
+
+// validate lists every fault of the values that were given. What a command requires on top is its own
+// affair: see requireDatabase and requireBrokers.
+func (s *Settings) validate(settings []declared, f *faults) {
+	for _, d := range settings {
+		in := d.value.given()
+		if c, ok := d.value.(*Choice); ok && !slices.Contains(d.choices, c.Text) {
+			in.err = choiceError(d.choices)
+		}
+		if in.err != nil {
+			f.add(in, in.err.Error())
+		}
+	}
+	s.loadSecrets(f)
+	s.checkDatabase(f)
+	s.checkStream(f)
+	s.checkTables(f)
+	s.checkTopics(f)
+	s.checkLimits(f)
+	s.checkSecurity(f)
+	s.checkOperation(f)
+}
+
+type choiceError []string
+
+func (e choiceError) Error() string {
+	return "must be one of " + strings.TrimPrefix(strings.Join(e, ", "), ", ")
+}
+
+func (s *Settings) checkStream(f *faults) {
+	// The server's rule: src/backend/replication/slot.c, ReplicationSlotValidateName.
+	f.check(slotName.MatchString(s.Slot.Text), &s.Slot.input, "must be 1 to 63 of a-z, 0-9 and _")
+	f.check(streamName.MatchString(s.StreamName()), &s.Stream.input,
+		"must be 1 to 100 of letters, digits, '.', '_' and '-'")
+	f.checkName(&s.Publication)
+}
+
+var (
+	slotName   = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+	streamName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`)
+)
+
+// checkName checks a name that is written as in the catalog.
+func (f *faults) checkName(t *Text) {
+	if err := identifierFault(t.Text); err != nil {
+		f.add(&t.input, err.Error())
+		return
+	}
+	quoted := len(t.Text) > 1 && strings.HasPrefix(t.Text, `"`) && strings.HasSuffix(t.Text, `"`)
+	f.check(!quoted, &t.input, "must be written without quotes, in the catalog's case")
+}
+
+func (s *Settings) checkTables(f *faults) {
+	for _, required := range []*Text{&s.ColumnID, &s.ColumnKey, &s.ColumnPayload} {
+		f.checkName(required)
+	}
+	for _, optional := range []*Text{&s.ColumnType, &s.ColumnHeaders, &s.ColumnTimestamp, &s.ColumnTraceparent} {
+		if optional.Text != "" {
+			f.checkName(optional)
+		}
+	}
+}
+
+func (s *Settings) checkTopics(f *faults) {
+	template, err := sink.ParseTemplate(s.Topic.Text)
+	switch {
+	case err != nil:
+		f.add(&s.Topic.input, "must be a topic name with {column} fields: "+err.Error())
+	case len(template.Columns()) == 0:
+		f.check(legalTopic(s.Topic.Text), &s.Topic.input, topicRule)
+	default:
+		for _, column := range template.Columns() {
+			f.check(identifierFault(column) == nil, &s.Topic.input, "must have column names of 1 to 63 bytes in braces")
+		}
+	}
+	f.check(legalTopic(s.DeadLetterTopic.Text), &s.DeadLetterTopic.input, topicRule)
+	f.check(s.DeadLetterTopic.Text != s.Topic.Text, &s.DeadLetterTopic.input, "must not be %s", s.Topic.variable)
+	f.check(s.TopicReplication.Value <= 1<<15-1, &s.TopicReplication.input, "must be at most 32767")
+}
+
+const topicRule = "must be 1 to 249 of letters, digits, '.', '_' and '-', and neither '.' nor '..'"
+
+var topicName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`)
+
+func legalTopic(name string) bool { return topicName.MatchString(name) && name != "." && name != ".." }
+
+func (s *Settings) checkLimits(f *faults) {
+	f.check(s.Delivery.Text != "exactly-once", &s.Delivery.input, "is not in this version yet; use at-least-once")
+	// sarama refuses to encode a request over 100 MiB (sarama.MaxRequestSize).
+	f.check(s.BatchBytes.Bytes >= 1<<10 && s.BatchBytes.Bytes <= 100<<20, &s.BatchBytes.input,
+		"must be from 1KiB to 100MiB")
+	f.check(s.InFlightEvents.Value >= 1, &s.InFlightEvents.input, "must be at least 1")
+	if s.BatchBytes.err == nil {
+		f.check(s.InFlightBytes.Bytes >= s.BatchBytes.Bytes, &s.InFlightBytes.input,
+			"must be at least %s=%s", s.BatchBytes.variable, s.BatchBytes.raw)
+	}
+	// The server builds a message in one allocation of at most 1 GiB (MaxAllocSize).
+	f.check(s.MaxMessageBytes.Bytes >= 64<<10 && s.MaxMessageBytes.Bytes <= 1<<30, &s.MaxMessageBytes.input,
+		"must be from 64KiB to 1GiB")
+	f.check(s.StatusInterval.Value >= 100*time.Millisecond, &s.StatusInterval.input, "must be at least 100ms")
+	if s.StatusInterval.err == nil {
+		f.check(s.ReceiveTimeout.Value >= 2*s.StatusInterval.Value, &s.ReceiveTimeout.input,
+			"must be at least twice %s=%s", s.StatusInterval.variable, s.StatusInterval.raw)
+	}
+	f.check(s.ProduceTimeout.Value >= 100*time.Millisecond, &s.ProduceTimeout.input, "must be at least 100ms")
+	f.check(s.ShutdownTimeout.Value > 0, &s.ShutdownTimeout.input, "must be more than 0s")
+	f.check(s.BackoffMin.Value > 0, &s.BackoffMin.input, "must be more than 0s")
+	if s.BackoffMin.err == nil {
+		f.check(s.BackoffMax.Value >= s.BackoffMin.Value, &s.BackoffMax.input,
+			"must be at least %s=%s", s.BackoffMin.variable, s.BackoffMin.raw)
+	}
+}
+
+func (s *Settings) checkSecurity(f *faults) {
+	for _, t := range []*Text{
+		&s.KafkaTLSCAFile, &s.KafkaTLSCertFile, &s.KafkaTLSKeyFile, &s.KafkaTLSServerName,
+	} {
+		f.check(t.Text == "" || s.KafkaTLS.Value, &t.input, "needs %s=true", s.KafkaTLS.variable)
+	}
+	f.check(s.KafkaTLSCertFile.Text == "" || s.KafkaTLSKeyFile.Text != "", &s.KafkaTLSCertFile.input,
+		"needs %s", s.KafkaTLSKeyFile.variable)
+	f.check(s.KafkaTLSKeyFile.Text == "" || s.KafkaTLSCertFile.Text != "", &s.KafkaTLSKeyFile.input,
+		"needs %s", s.KafkaTLSCertFile.variable)
+	if _, err := s.kafkaTLS(); err != nil {
+		f.add(&s.KafkaTLS.input, "cannot be used: "+err.Error())
+	}
+
+	user, password := s.KafkaSASLUsername.Text, s.KafkaSASLPassword.Reveal()
+	if s.KafkaSASLMechanism.Text == "" {
+		f.check(user == "", &s.KafkaSASLUsername.input, "needs %s", s.KafkaSASLMechanism.variable)
+		f.check(password == "", &s.KafkaSASLPassword.input, "needs %s", s.KafkaSASLMechanism.variable)
+		return
+	}
+	f.check(user != "", &s.KafkaSASLUsername.input, "is required with %s", s.KafkaSASLMechanism.variable)
+	f.check(password != "", &s.KafkaSASLPassword.input, "is required with %s", s.KafkaSASLMechanism.variable)
+}
+
+func (s *Settings) checkOperation(f *faults) {
+	if s.AdminAddr.Text != "" {
+		_, _, err := splitAddr(s.AdminAddr.Text)
+		f.check(err == nil, &s.AdminAddr.input, "must be host:port or :port, or empty for no admin server")
+	}
+	f.check(s.ReadyLag.Value > 0, &s.ReadyLag.input, "must be more than 0s")
+}
+
+// requireBrokers is for the commands that publish.
+func (s *Settings) requireBrokers(f *faults) {
+	f.check(s.KafkaBrokers.raw != "", &s.KafkaBrokers.input, "is required, as in kafka-1:9092,kafka-2:9092")
+}
