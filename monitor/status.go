@@ -1,0 +1,108 @@
+package monitor
+
+import (
+	"fmt"
+	"time"
+)
+
+// LSN is a position in the write-ahead log, in bytes.
+type LSN uint64
+
+// String returns PostgreSQL's notation, as in 16/B374D848.
+func (l LSN) String() string { return fmt.Sprintf("%X/%X", uint32(l>>32), uint32(l)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (l LSN) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// State is what the stream is doing.
+type State string
+
+// The states that the monitor knows how to judge; any other is not ready.
+const (
+	Connecting State = "connecting"
+	Standby    State = "standby"
+	Streaming  State = "streaming"
+	Stuck      State = "stuck"
+	Draining   State = "draining"
+	Stopped    State = "stopped"
+)
+
+// Status is a snapshot of a stream. Zero times and positions mean: not yet. Times are the local
+// clock's unless said otherwise.
+type Status struct {
+	State  State     `json:"state"`
+	Since  time.Time `json:"since"` // when State was entered
+	Reason string    `json:"reason,omitempty"`
+
+	SystemID string `json:"system_id,omitempty"`
+	Epoch    uint32 `json:"epoch"`
+	Timeline uint32 `json:"timeline"`
+
+	Received  LSN `json:"received_lsn"`
+	Frontier  LSN `json:"frontier_lsn"`
+	Confirmed LSN `json:"confirmed_lsn"`
+
+	InFlightEvents int   `json:"in_flight_events"`
+	InFlightBytes  int64 `json:"in_flight_bytes"`
+
+	// OldestUnsettled is the commit time of the oldest unsettled transaction, on the server's clock.
+	OldestUnsettled time.Time `json:"oldest_unsettled,omitzero"`
+	// ClockOffset is the server's clock minus the local one.
+	ClockOffset time.Duration `json:"clock_offset_ns"`
+
+	LastReceived time.Time `json:"last_received,omitzero"`
+	LastEvent    time.Time `json:"last_event,omitzero"`
+	LastProgress time.Time `json:"last_progress,omitzero"`
+	// LastTick is when the stream's loop last went round, in any state; zero when it does not tell.
+	LastTick time.Time `json:"last_tick,omitzero"`
+
+	Transactions uint64            `json:"transactions"`
+	Events       uint64            `json:"events"`
+	Ignored      map[string]uint64 `json:"ignored_changes,omitempty"` // by kind of change
+	Poison       map[string]uint64 `json:"poison_events,omitempty"`   // by what was done
+	Reconnects   uint64            `json:"reconnects"`
+	Errors       map[string]uint64 `json:"errors,omitempty"` // by kind
+
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+
+	// StuckOn is the event that waits for a verdict.
+	StuckOn *Poison `json:"stuck_on,omitempty"`
+}
+
+// Poison is an event that cannot be delivered. It holds nothing of the row but its id.
+type Poison struct {
+	Position string `json:"position"`
+	EventID  string `json:"event_id"`
+	Table    string `json:"table"`
+	Topic    string `json:"topic,omitempty"`
+	Size     int    `json:"size"` // bytes of the record
+	Reason   string `json:"reason"`
+}
+
+// Lag is what the server says of the slot at one moment. Bytes are of write-ahead log.
+type Lag struct {
+	Current        LSN `json:"current_lsn"`
+	ConfirmedFlush LSN `json:"confirmed_flush_lsn"`
+	Restart        LSN `json:"restart_lsn"`
+
+	ConfirmedBytes int64 `json:"confirmed_bytes"` // not yet confirmed
+	RetainedBytes  int64 `json:"retained_bytes"`  // kept on the server's disk for the slot
+
+	Active             bool   `json:"active"`
+	WALStatus          string `json:"wal_status"` // reserved, extended, unreserved, lost
+	InvalidationReason string `json:"invalidation_reason,omitempty"`
+	SafeWALBytes       int64  `json:"safe_wal_bytes"` // until the slot is lost; -1: no limit
+	CatalogXminAge     int64  `json:"catalog_xmin_age"`
+
+	ServerTime time.Time `json:"server_time"` // the server's clock when it answered
+}
+
+// SecondsBehind is the age of the oldest unsettled transaction, both times on the server's clock; 0
+// when everything is settled.
+func (s *Status) SecondsBehind(serverTime time.Time) float64 {
+	if s.OldestUnsettled.IsZero() {
+		return 0
+	}
+	return max(0, serverTime.Sub(s.OldestUnsettled).Seconds())
+}
