@@ -1,0 +1,265 @@
+package cdc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/zap"
+)
+
+// Server is a pair of connections to one PostgreSQL server. Each belongs to one goroutine at a
+// time; the methods of Server use SQL unless they say that they use Repl.
+type Server struct {
+	// SQL runs queries.
+	SQL *pgx.Conn
+	// Repl runs replication commands; queries on it only in the simple protocol.
+	Repl *pgconn.PgConn
+
+	// Version is server_version_num, for instance 150018.
+	Version int
+	// SystemID is the cluster's system identifier: physical replicas share it, restored dumps don't.
+	SystemID string
+	// Timeline is the one on which the server writes now.
+	Timeline uint32
+	// WALSenderTimeout is what the server allows between two status reports on Repl.
+	WALSenderTimeout time.Duration
+
+	cfg       *Config
+	log       *zap.Logger
+	timelines *Timelines
+}
+
+// defaultWALSenderTimeout replaces a server's wal_sender_timeout = 0 on our own session: otherwise
+// a host that died would keep the slot for as long as TCP takes, 15 minutes and more.
+const defaultWALSenderTimeout = time.Minute
+
+// sqlStatementTimeout ends a query that hangs. All of ours read a few catalog rows.
+const sqlStatementTimeout = 30 * time.Second
+
+// Dial opens both connections to the same server and reads who it is. It creates nothing.
+func Dial(ctx context.Context, cfg *Config) (*Server, error) {
+	s := &Server{cfg: cfg, log: cfg.Logger}
+	replConfig, err := connConfig(cfg, replicationSettings(cfg))
+	if err != nil {
+		return nil, err
+	}
+	if s.Repl, err = pgconn.ConnectConfig(ctx, &replConfig.Config); err != nil {
+		return nil, Diagnose(fmt.Errorf("open replication connection: %w", err))
+	}
+	if s.SQL, err = connectSQL(ctx, cfg); err != nil {
+		s.Close(ctx)
+		return nil, err
+	}
+	if err := s.identify(ctx); err != nil {
+		s.Close(ctx)
+		return nil, Diagnose(fmt.Errorf("identify server: %w", err))
+	}
+	if s.timelines, err = s.readTimelines(ctx); err != nil {
+		s.Close(ctx)
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close closes both connections. It waits no longer than ctx allows.
+func (s *Server) Close(ctx context.Context) {
+	if s.SQL != nil {
+		_ = s.SQL.Close(ctx) // what has not ended well has ended all the same
+	}
+	if s.Repl != nil {
+		_ = s.Repl.Close(ctx)
+	}
+}
+
+// Timelines returns the history of the server's timeline as it was when Dial returned.
+func (s *Server) Timelines() *Timelines { return s.timelines }
+
+// StatusInterval is the time between two status reports: the configured one, or a third of what
+// the server allows if that is less.
+func (s *Server) StatusInterval() time.Duration {
+	return min(s.cfg.StatusInterval, s.WALSenderTimeout/3)
+}
+
+// connectSQL opens a connection for queries.
+func connectSQL(ctx context.Context, cfg *Config) (*pgx.Conn, error) {
+	config, err := connConfig(cfg, sqlSettings())
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, Diagnose(fmt.Errorf("open SQL connection: %w", err))
+	}
+	return conn, nil
+}
+
+// sessionSettings are pinned on both connections, because a role's or database's defaults would
+// change the bytes of values, or end a session that has every right to be long.
+func sessionSettings() map[string]string {
+	return map[string]string{
+		"client_encoding":                     "UTF8",
+		"DateStyle":                           "ISO",
+		"IntervalStyle":                       "postgres",
+		"TimeZone":                            "UTC",
+		"extra_float_digits":                  "3",
+		"bytea_output":                        "hex",
+		"search_path":                         "pg_catalog, pg_temp", // regclass and the like print qualified names
+		"default_transaction_read_only":       "off",
+		"idle_session_timeout":                "0",
+		"idle_in_transaction_session_timeout": "0",
+	}
+}
+
+func replicationSettings(cfg *Config) map[string]string {
+	settings := sessionSettings()
+	settings["replication"] = "database"
+	settings["statement_timeout"] = "0" // the stream is one statement
+	settings["lock_timeout"] = "0"
+	if cfg.WALSenderTimeout > 0 {
+		settings["wal_sender_timeout"] = milliseconds(cfg.WALSenderTimeout)
+	}
+	return settings
+}
+
+func sqlSettings() map[string]string {
+	settings := sessionSettings()
+	settings["statement_timeout"] = milliseconds(sqlStatementTimeout)
+	settings["lock_timeout"] = "5000"
+	return settings
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// connConfig parses the connection string anew, so that a rotated password file is read again, and
+// lays our settings over it.
+func connConfig(cfg *Config, settings map[string]string) (*pgx.ConnConfig, error) {
+	config, err := parseConnString(cfg.ConnString)
+	if err != nil {
+		return nil, err
+	}
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "walrelay"
+	}
+	// Names of settings are case-insensitive: ours must not travel beside another spelling.
+	for name := range config.RuntimeParams {
+		for pinned := range settings {
+			if strings.EqualFold(name, pinned) {
+				delete(config.RuntimeParams, name)
+			}
+		}
+	}
+	maps.Copy(config.RuntimeParams, settings)
+	if config.ValidateConnect == nil {
+		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = cfg.ConnectTimeout
+	}
+	// 15 s + 3 * 5 s: a vanished peer is noticed within half a minute even when nobody sends.
+	// The name is resolved for each attempt: a failover may have moved it.
+	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3,
+	}}
+	config.DialFunc = dialer.DialContext
+	return config, nil
+}
+
+// parseConnString hides the text of pgx's error, whose redaction is a best effort: it keeps only
+// the reason, and that only when it quotes nothing.
+func parseConnString(s Secret) (*pgx.ConnConfig, error) {
+	config, err := pgx.ParseConfig(string(s))
+	if err == nil {
+		return config, nil
+	}
+	reason := "cannot be parsed"
+	for _, safe := range []string{
+		"failed to parse as URL", "failed to parse as keyword/value", "failed to read service",
+		"invalid connect_timeout", "invalid port", "failed to configure TLS", "could not match",
+		"unknown target_session_attrs value", "invalid min_protocol_version", "invalid max_protocol_version",
+		"unknown channel_binding value", "invalid require_auth", "invalid sslcertmode",
+	} {
+		if strings.Contains(err.Error(), "`: "+safe) {
+			reason = safe
+		}
+	}
+	return nil, &FatalError{
+		Object: "connection string", Problem: reason,
+		Remedy: "write it as postgres://user@host:port/database or as keyword=value pairs",
+	}
+}
+
+// identify reads both sides' idea of the server and makes sure that it is the same one.
+func (s *Server) identify(ctx context.Context) error {
+	system, err := pglogrepl.IdentifySystem(ctx, s.Repl)
+	if err != nil {
+		return err
+	}
+	s.SystemID, s.Timeline = system.SystemID, uint32(system.Timeline)
+
+	const started = "SELECT pg_postmaster_start_time()::text"
+	replStarted, err := s.replValue(ctx, started)
+	if err != nil {
+		return err
+	}
+	var sqlStarted string
+	var pid uint32
+	err = s.SQL.QueryRow(ctx, started+`, pg_backend_pid(), current_setting('server_version_num')::int`).
+		Scan(&sqlStarted, &pid, &s.Version)
+	if err != nil {
+		return err
+	}
+	if replStarted != sqlStarted {
+		return errors.New("the two connections reached different servers")
+	}
+	if pid != s.SQL.PgConn().PID() {
+		s.log.Warn("a proxy stands between walrelay and PostgreSQL; connect directly if anything is amiss")
+	}
+	if s.Version >= 170000 { // the setting is new in 17
+		if _, err := s.replValue(ctx, "SET transaction_timeout = 0"); err != nil {
+			return err
+		}
+	}
+	return s.readWALSenderTimeout(ctx)
+}
+
+func (s *Server) readWALSenderTimeout(ctx context.Context) error {
+	setting, err := s.replValue(ctx, "SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'")
+	if err != nil {
+		return err
+	}
+	ms, err := strconv.ParseInt(setting, 10, 64)
+	if err != nil {
+		return fmt.Errorf("read wal_sender_timeout: %w", err)
+	}
+	s.WALSenderTimeout = time.Duration(ms) * time.Millisecond
+	if ms > 0 {
+		return nil
+	}
+	s.WALSenderTimeout = defaultWALSenderTimeout
+	_, err = s.replValue(ctx, "SET wal_sender_timeout = "+milliseconds(defaultWALSenderTimeout))
+	return err
+}
+
+// replValue runs a statement on the replication connection and returns its first value, if any.
+func (s *Server) replValue(ctx context.Context, sql string) (string, error) {
+	results, err := s.Repl.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return "", err
+	}
+	if len(results) == 0 || len(results[0].Rows) == 0 || len(results[0].Rows[0]) == 0 {
+		return "", nil
+	}
+	return string(results[0].Rows[0][0]), nil
+}
+
+// tableName names a table in messages and SQL: qualified, quoted.
+func tableName(schema, table string) string { return pgx.Identifier{schema, table}.Sanitize() }

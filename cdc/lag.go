@@ -1,0 +1,116 @@
+package cdc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// LagReader asks the server how far the slot is behind, each time anew: a number that cannot be had
+// is an error, never the last good one. It has a connection of its own, opened at the first use and
+// after an error. Its methods may be called concurrently; queries take turns.
+type LagReader struct {
+	cfg  *Config
+	turn chan struct{} // holds one token while the connection is in use
+
+	conn    *pgx.Conn
+	version int
+}
+
+// NewLagReader returns a reader of the configured slot's lag. It does not connect yet.
+func NewLagReader(cfg *Config) *LagReader {
+	return &LagReader{cfg: cfg, turn: make(chan struct{}, 1)}
+}
+
+// Lag asks the server. It takes no longer than ctx allows.
+func (l *LagReader) Lag(ctx context.Context) (Lag, error) {
+	if err := l.enter(ctx); err != nil {
+		return Lag{}, err
+	}
+	defer l.leave()
+	if err := l.connect(ctx); err != nil {
+		return Lag{}, err
+	}
+	lag, err := l.query(ctx)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		l.hangUp(ctx)
+	}
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Lag{}, fmt.Errorf("read lag: slot %q does not exist", l.cfg.Slot)
+	case err != nil:
+		return Lag{}, fmt.Errorf("read lag: %w", err)
+	}
+	return lag, nil
+}
+
+// Close closes the connection; a later Lag opens another one.
+func (l *LagReader) Close(ctx context.Context) error {
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	defer l.leave()
+	l.hangUp(ctx)
+	return nil
+}
+
+func (l *LagReader) enter(ctx context.Context) error {
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for another reader of the lag: %w", ctx.Err())
+	}
+}
+
+func (l *LagReader) leave() { <-l.turn }
+
+func (l *LagReader) connect(ctx context.Context) error {
+	if l.conn != nil && !l.conn.IsClosed() {
+		return nil
+	}
+	conn, err := connectSQL(ctx, l.cfg)
+	if err != nil {
+		return err
+	}
+	l.conn = conn
+	err = conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&l.version)
+	if err != nil {
+		l.hangUp(ctx)
+		return fmt.Errorf("read version: %w", err)
+	}
+	return nil
+}
+
+func (l *LagReader) hangUp(ctx context.Context) {
+	if l.conn != nil {
+		_ = l.conn.Close(ctx) // it is of no use any more, however it ends
+		l.conn = nil
+	}
+}
+
+func (l *LagReader) query(ctx context.Context) (Lag, error) {
+	var lag Lag
+	var slot Slot
+	targets := append([]any{&lag.Current, &lag.ServerTime}, slot.targets()...)
+	err := l.conn.QueryRow(ctx, `
+		SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END)::text,
+			clock_timestamp(), `+slotColumns(l.version)+`
+		FROM pg_replication_slots s WHERE s.slot_name = $1`, l.cfg.Slot).Scan(targets...)
+	if err != nil {
+		return Lag{}, err
+	}
+	lag.ConfirmedFlush, lag.Restart = slot.ConfirmedFlush, slot.Restart
+	if slot.ConfirmedFlush != 0 {
+		lag.ConfirmedBytes = int64(lag.Current) - int64(slot.ConfirmedFlush)
+	}
+	if slot.Restart != 0 { // a lost slot keeps nothing
+		lag.RetainedBytes = int64(lag.Current) - int64(slot.Restart)
+	}
+	lag.Active, lag.ActivePID = slot.ActivePID != 0, slot.ActivePID
+	lag.WALStatus, lag.InvalidationReason = slot.WALStatus, slot.InvalidationReason
+	lag.SafeWALSize, lag.CatalogXminAge = slot.SafeWALSize, slot.CatalogXminAge
+	return lag, nil
+}

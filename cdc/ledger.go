@@ -1,0 +1,108 @@
+package cdc
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/decoder"
+)
+
+// Release records an operator's verdict on a stuck event. A later verdict replaces an earlier one.
+func (r *Registry) Release(ctx context.Context, p checkpoint.Position, v checkpoint.Verdict) error {
+	return r.exec(ctx, "record verdict", `
+		INSERT INTO walrelay.releases (stream, position, verdict) VALUES ($1, $2, $3)
+		ON CONFLICT (stream, position) DO UPDATE
+		SET verdict = excluded.verdict, requested_at = now(), requested_by = current_user`,
+		r.stream, p.String(), string(v))
+}
+
+// Releases returns the verdicts that are not carried out yet.
+func (r *Registry) Releases(ctx context.Context) (map[checkpoint.Position]checkpoint.Verdict, error) {
+	rows, err := r.db.Query(ctx, "SELECT position, verdict FROM walrelay.releases WHERE stream = $1", r.stream)
+	if err != nil {
+		return nil, Diagnose(fmt.Errorf("read verdicts: %w", err))
+	}
+	verdicts := make(map[checkpoint.Position]checkpoint.Verdict)
+	var position, verdict string
+	_, err = pgx.ForEachRow(rows, []any{&position, &verdict}, func() error {
+		p, err := checkpoint.ParsePosition(position)
+		verdicts[p] = checkpoint.Verdict(verdict)
+		return err
+	})
+	if err != nil {
+		return nil, Diagnose(fmt.Errorf("read verdicts: %w", err))
+	}
+	return verdicts, nil
+}
+
+// ConsumeRelease removes a verdict that was carried out.
+func (r *Registry) ConsumeRelease(ctx context.Context, p checkpoint.Position) error {
+	return r.exec(ctx, "remove verdict",
+		"DELETE FROM walrelay.releases WHERE stream = $1 AND position = $2", r.stream, p.String())
+}
+
+// RecordPoison records events that will not reach their topics, all or none of them. It must have
+// returned before their sequences are settled. Recording the same event again, as after a crash,
+// keeps the newer word. follow sends later events of the same keys after them.
+func (r *Registry) RecordPoison(ctx context.Context, poison []checkpoint.Poison, follow bool) error {
+	var batch pgx.Batch // one implicit transaction
+	for _, p := range poison {
+		batch.Queue(`
+			INSERT INTO walrelay.dead_letters (stream, position, event_id, table_name, topic, key_digest, payload_digest,
+				size, reason, action, follow)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+			ON CONFLICT (stream, position) DO UPDATE
+			SET reason = excluded.reason, action = excluded.action, follow = excluded.follow, recorded_at = now()`,
+			r.stream, p.Position.String(), p.EventID, p.Table, p.Topic, p.KeyDigest, p.PayloadDigest,
+			p.Size, p.Reason, string(p.Action), follow)
+	}
+	if err := r.db.SendBatch(ctx, &batch).Close(); err != nil {
+		return Diagnose(fmt.Errorf("record dead letters: %w", err))
+	}
+	return nil
+}
+
+// DeadKeys returns the keys whose events go to the dead-letter topic because an earlier one did.
+func (r *Registry) DeadKeys(ctx context.Context) (map[checkpoint.DeadKey]struct{}, error) {
+	rows, err := r.db.Query(ctx, `
+		SELECT DISTINCT topic, key_digest FROM walrelay.dead_letters
+		WHERE stream = $1 AND follow AND length(key_digest) = 32`, r.stream)
+	if err != nil {
+		return nil, Diagnose(fmt.Errorf("read dead keys: %w", err))
+	}
+	keys := make(map[checkpoint.DeadKey]struct{})
+	var topic string
+	var digest []byte
+	_, err = pgx.ForEachRow(rows, []any{&topic, &digest}, func() error {
+		keys[checkpoint.DeadKey{Topic: topic, KeyDigest: [32]byte(digest)}] = struct{}{}
+		return nil
+	})
+	if err != nil {
+		return nil, Diagnose(fmt.Errorf("read dead keys: %w", err))
+	}
+	return keys, nil
+}
+
+// RowRetained reports whether the event's row is still in its outbox table, so that an event which
+// fits nowhere can be published later.
+func (r *Registry) RowRetained(ctx context.Context, m *decoder.Mapping, eventID string) (bool, error) {
+	// Compared as the column's own type, so that its index is used.
+	var idType string
+	err := r.db.QueryRow(ctx, `
+		SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
+		WHERE a.attrelid = to_regclass($1) AND a.attname = $2 AND NOT a.attisdropped`,
+		tableName(m.Schema, m.Table), m.ID).Scan(&idType)
+	if err != nil {
+		return false, Diagnose(fmt.Errorf("look up row: %w", err))
+	}
+	var found bool
+	err = r.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+tableName(m.Schema, m.Table)+
+		" WHERE "+pgx.Identifier{m.ID}.Sanitize()+" = $1::text::"+idType+")", eventID).Scan(&found)
+	if err != nil {
+		return false, Diagnose(fmt.Errorf("look up row: %w", err))
+	}
+	return found, nil
+}

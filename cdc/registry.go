@@ -1,0 +1,214 @@
+package cdc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+)
+
+// Registry is one stream's row in walrelay.streams and what belongs to it. It uses its connection
+// like everything else: one goroutine at a time.
+type Registry struct {
+	db     *pgx.Conn
+	stream string
+}
+
+// OpenRegistry opens a connection of its own, for an operator's command. Of the configuration it
+// needs ConnString, ConnectTimeout and Stream.
+func OpenRegistry(ctx context.Context, cfg *Config) (*Registry, error) {
+	db, err := connectSQL(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Registry{db: db, stream: cfg.Stream}, nil
+}
+
+// Close closes the connection.
+func (r *Registry) Close(ctx context.Context) error { return r.db.Close(ctx) }
+
+// Registry returns the stream's registry on the connection SQL.
+func (s *Server) Registry() *Registry { return &Registry{db: s.SQL, stream: s.cfg.Stream} }
+
+// registryRow is a row of walrelay.streams. Zero LSNs stand for NULL.
+type registryRow struct {
+	Epoch              uint32
+	SystemID           string
+	Timeline           uint32
+	Slot, Publication  string
+	State              *PublicationState // nil: not recorded yet
+	Created, Confirmed pglogrepl.LSN
+	Delivery, Routing  string
+	Partitions         map[string]int32
+}
+
+// load reads the stream's row; nil when there is none.
+func (r *Registry) load(ctx context.Context) (*registryRow, error) {
+	var row registryRow
+	var state, partitions []byte
+	err := r.db.QueryRow(ctx, `
+		SELECT epoch, system_identifier, timeline, slot, publication, publication_state,
+			coalesce(created_lsn, '0/0')::text, coalesce(confirmed_lsn, '0/0')::text, delivery, routing, partitions
+		FROM walrelay.streams WHERE name = $1`, r.stream).
+		Scan(&row.Epoch, &row.SystemID, &row.Timeline, &row.Slot, &row.Publication, &state,
+			&row.Created, &row.Confirmed, &row.Delivery, &row.Routing, &partitions)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil //nolint:nilnil // no row is an answer
+	}
+	if err != nil {
+		return nil, Diagnose(fmt.Errorf("read registry: %w", err))
+	}
+	if state != nil {
+		if err := json.Unmarshal(state, &row.State); err != nil {
+			return nil, fmt.Errorf("read publication_state: %w", err)
+		}
+	}
+	if err := json.Unmarshal(partitions, &row.Partitions); err != nil {
+		return nil, fmt.Errorf("read partitions: %w", err)
+	}
+	return &row, nil
+}
+
+// insert registers the stream. Another instance may do so at the same time.
+func (r *Registry) insert(ctx context.Context, s *Server) error {
+	return r.exec(ctx, "register stream", `
+		INSERT INTO walrelay.streams (name, system_identifier, timeline, slot, publication, delivery, routing)
+		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name) DO NOTHING`,
+		r.stream, s.SystemID, s.Timeline, s.cfg.Slot, s.cfg.Publication, s.cfg.Delivery, s.cfg.Routing)
+}
+
+// begin records where the slot begins, on which server, and what was published then. It does
+// nothing once that is recorded: another instance may have been faster and already further.
+func (r *Registry) begin(ctx context.Context, s *Server, created pglogrepl.LSN, state PublicationState) error {
+	document, err := json.Marshal(state)
+	if err != nil {
+		return fmt.Errorf("record slot: %w", err)
+	}
+	return r.exec(ctx, "record slot", `
+		UPDATE walrelay.streams SET created_lsn = $2::text::pg_lsn, confirmed_lsn = $2::text::pg_lsn,
+			system_identifier = $3, timeline = $4, slot = $5, publication = $6, publication_state = $7, updated_at = now()
+		WHERE name = $1 AND created_lsn IS NULL`,
+		r.stream, created.String(), s.SystemID, s.Timeline, s.cfg.Slot, s.cfg.Publication, document)
+}
+
+// recordPublication replaces the recorded state, after the difference was found harmless.
+func (r *Registry) recordPublication(ctx context.Context, state PublicationState) error {
+	document, err := json.Marshal(state)
+	if err != nil {
+		return fmt.Errorf("record publication: %w", err)
+	}
+	return r.exec(ctx, "record publication",
+		"UPDATE walrelay.streams SET publication_state = $2, updated_at = now() WHERE name = $1", r.stream, document)
+}
+
+// Confirm records that everything before lsn, on the server's timeline, may be confirmed. It must
+// have returned before that position is reported to the server: a slot beyond the recorded one was
+// moved by somebody else. It waits for the local disk only, not for a synchronous standby, which
+// would stop the stream whenever the standby is away.
+func (r *Registry) Confirm(ctx context.Context, lsn pglogrepl.LSN, timeline uint32) error {
+	tag, err := r.db.Exec(ctx, `
+		UPDATE walrelay.streams
+		SET confirmed_lsn = greatest(confirmed_lsn, $2::text::pg_lsn), timeline = $3, updated_at = now()
+		FROM (SELECT set_config('synchronous_commit', 'local', true)) AS local (setting)
+		WHERE name = $1 AND created_lsn IS NOT NULL AND local.setting IS NOT NULL`, r.stream, lsn.String(), timeline)
+	if err != nil {
+		return Diagnose(fmt.Errorf("record confirmed position: %w", err))
+	}
+	if tag.RowsAffected() == 0 {
+		return fmt.Errorf("record confirmed position: stream %q is not registered any more", r.stream)
+	}
+	return nil
+}
+
+// RaiseEpoch starts a new epoch, under which partitions holds, and returns it. Unlike Confirm it
+// waits for synchronous standbys: an epoch that was published must not be forgotten by a failover.
+func (r *Registry) RaiseEpoch(ctx context.Context, partitions map[string]int32) (uint32, error) {
+	return r.raiseEpoch(ctx, "partitions = partitions || $2::jsonb", partitions)
+}
+
+// adoptRouting starts a new epoch because events are routed or delivered differently from now on.
+func (r *Registry) adoptRouting(ctx context.Context, cfg *Config) (uint32, error) {
+	return r.raiseEpoch(ctx, "routing = $2, delivery = $3", cfg.Routing, cfg.Delivery)
+}
+
+func (r *Registry) raiseEpoch(ctx context.Context, set string, args ...any) (epoch uint32, err error) {
+	err = r.db.QueryRow(ctx, "UPDATE walrelay.streams SET epoch = epoch + 1, updated_at = now(), "+set+
+		" WHERE name = $1 RETURNING epoch", append([]any{r.stream}, args...)...).Scan(&epoch)
+	if err != nil {
+		return 0, Diagnose(fmt.Errorf("raise epoch: %w", err))
+	}
+	return epoch, nil
+}
+
+// Partitions returns the recorded partition counts by topic.
+func (r *Registry) Partitions(ctx context.Context) (map[string]int32, error) {
+	row, err := r.load(ctx)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	return row.Partitions, nil
+}
+
+// RecordPartitions adds the counts of topics that were met for the first time.
+func (r *Registry) RecordPartitions(ctx context.Context, partitions map[string]int32) error {
+	return r.exec(ctx, "record partitions",
+		"UPDATE walrelay.streams SET partitions = partitions || $2::jsonb, updated_at = now() WHERE name = $1",
+		r.stream, partitions)
+}
+
+// EpochStart is what NewEpoch did.
+type EpochStart struct {
+	Epoch uint32
+	Slot  string
+	// SlotExists says that the next start goes on from the slot instead of creating one.
+	SlotExists bool
+	// Confirmed is how far the stream had come: rows committed after it and not streamed since must
+	// be published again.
+	Confirmed pglogrepl.LSN
+}
+
+// NewEpoch is the operator's word that a gap is dealt with. The next start accepts the server, the
+// publication and the slot as it finds them, creating what is missing, and the epoch is raised.
+func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
+	row, err := r.load(ctx)
+	if err != nil {
+		return EpochStart{}, err
+	}
+	object := quoted("stream", r.stream)
+	if row == nil {
+		return EpochStart{}, &FatalError{Object: object, Problem: "is not registered", Remedy: "start it"}
+	}
+	var version int
+	if err := r.db.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&version); err != nil {
+		return EpochStart{}, Diagnose(fmt.Errorf("raise epoch: %w", err))
+	}
+	slot, err := readSlot(ctx, r.db, version, row.Slot)
+	switch {
+	case err != nil:
+		return EpochStart{}, err
+	case slot.ActivePID != 0:
+		return EpochStart{}, &FatalError{
+			Object: object, Problem: fmt.Sprintf("is running: server process %d uses its slot", slot.ActivePID),
+			Remedy: "stop every instance first",
+		}
+	case slot.Lost():
+		return EpochStart{}, &FatalError{
+			Object: quoted("slot", slot.Name), Problem: "is invalidated and still there",
+			Remedy: "SELECT pg_drop_replication_slot(" + quoteLiteral(slot.Name) + ") first",
+		}
+	}
+	done := EpochStart{Slot: row.Slot, SlotExists: slot.Exists, Confirmed: row.Confirmed}
+	done.Epoch, err = r.raiseEpoch(ctx,
+		"created_lsn = NULL, confirmed_lsn = NULL, publication_state = NULL, partitions = '{}'")
+	return done, err
+}
+
+func (r *Registry) exec(ctx context.Context, verb, sql string, args ...any) error {
+	if _, err := r.db.Exec(ctx, sql, args...); err != nil {
+		return Diagnose(fmt.Errorf("%s: %w", verb, err))
+	}
+	return nil
+}
