@@ -35,12 +35,18 @@ func TestInsert_Faults(t *testing.T) {
 		row   []any
 		fault string
 	}{
-		"null id":            {[]any{nil, "order", "k", "T", "p"}, "column id of public.outbox is NULL"},
-		"null route":         {[]any{"1", nil, "k", "T", "p"}, "column aggregatetype of public.outbox is NULL"},
-		"the first of both":  {[]any{nil, nil, "k", "T", "p"}, "column id of public.outbox is NULL"},
-		"toast in id":        {[]any{toast, "order", "k", "T", "p"}, "column id of public.outbox was sent as unchanged in an insert"},
-		"toast in payload":   {[]any{"1", "order", "k", "T", toast}, "column payload of public.outbox was sent as unchanged in an insert"},
-		"toast in an option": {[]any{"1", "order", "k", toast, "p"}, "column type of public.outbox was sent as unchanged in an insert"},
+		"null id":           {[]any{nil, "order", "k", "T", "p"}, "column id of public.outbox is NULL"},
+		"null route":        {[]any{"1", nil, "k", "T", "p"}, "column aggregatetype of public.outbox is NULL"},
+		"the first of both": {[]any{nil, nil, "k", "T", "p"}, "column id of public.outbox is NULL"},
+		"toast in id": {
+			[]any{toast, "order", "k", "T", "p"}, "column id of public.outbox was sent as unchanged in an insert",
+		},
+		"toast in payload": {
+			[]any{"1", "order", "k", "T", toast}, "column payload of public.outbox was sent as unchanged in an insert",
+		},
+		"toast in an option": {
+			[]any{"1", "order", "k", toast, "p"}, "column type of public.outbox was sent as unchanged in an insert",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -81,11 +87,15 @@ func TestInsert_Bytea(t *testing.T) {
 	tests := map[string]struct {
 		text, payload, fault string
 	}{
-		"hex":          {`\x00ff41`, "\x00\xffA", ""},
-		"upper case":   {`\x00FF41`, "\x00\xffA", ""},
-		"empty":        {`\x`, "", ""},
-		"escape":       {`\000\377A`, `\000\377A`, "column payload of public.outbox is not in hex format: bytea_output must be hex"},
-		"plain escape": {`secret`, `secret`, "column payload of public.outbox is not in hex format: bytea_output must be hex"},
+		"hex":        {`\x00ff41`, "\x00\xffA", ""},
+		"upper case": {`\x00FF41`, "\x00\xffA", ""},
+		"empty":      {`\x`, "", ""},
+		"escape": {
+			`\000\377A`, `\000\377A`, "column payload of public.outbox is not in hex format: bytea_output must be hex",
+		},
+		"plain escape": {
+			`secret`, `secret`, "column payload of public.outbox is not in hex format: bytea_output must be hex",
+		},
 		"empty escape": {``, ``, "column payload of public.outbox is not in hex format: bytea_output must be hex"},
 		"odd":          {`\x123`, `\x123`, "column payload of public.outbox is not valid hex"},
 		"not hex":      {`\x12zz`, `\x12zz`, "column payload of public.outbox is not valid hex"},

@@ -193,7 +193,9 @@ func anyTable(oid uint32, tuple *pglogrepl.TupleData) wire {
 func agree(t *testing.T, d *decoder.Decoder, kind decoder.Kind, wal []byte, parsed pglogrepl.Message) {
 	t.Helper()
 	if parsed == nil {
-		require.True(t, allocatesByCount(wal), "pglogrepl does not read it")
+		// It also wants a column in every inserted row and a relation in every truncate.
+		bare := kind == decoder.KindEvent && len(wal) == 8 || kind == decoder.KindTruncate && len(wal) == 6
+		require.True(t, bare || allocatesByCount(wal), "pglogrepl does not read it")
 		return
 	}
 	switch m := parsed.(type) {

@@ -63,16 +63,24 @@ func TestReader_Bounds(t *testing.T) {
 		offset int
 		reason string
 	}{
-		"byte":       {"", func(r *reader) { r.byte() }, 0, "want 1 bytes, have 0"},
-		"uint16":     {"a", func(r *reader) { r.uint16() }, 0, "want 2 bytes, have 1"},
-		"uint32":     {"abc", func(r *reader) { r.uint32() }, 0, "want 4 bytes, have 3"},
-		"uint64":     {"abcdefg", func(r *reader) { r.uint64() }, 0, "want 8 bytes, have 7"},
-		"string":     {"abc", func(r *reader) { r.string() }, 0, "string without its end"},
-		"length":     {"\x00\x00\x00\x03ab", func(r *reader) { r.value() }, 0, "length 3 exceeds the 2 bytes that are left"},
-		"big length": {"\xff\xff\xff\xffab", func(r *reader) { r.value() }, 0, "length 4294967295 exceeds the 2 bytes that are left"},
-		"count":      {"abcdef", func(r *reader) { r.byte(); r.count(2, 3) }, 1, "2 elements exceed the 5 bytes that are left"},
-		"big count":  {"abcdef", func(r *reader) { r.count(0xffffffff, 4) }, 0, "4294967295 elements exceed the 6 bytes that are left"},
-		"rest":       {"abc", func(r *reader) { r.byte() }, 1, "2 trailing bytes"},
+		"byte":   {"", func(r *reader) { r.byte() }, 0, "want 1 bytes, have 0"},
+		"uint16": {"a", func(r *reader) { r.uint16() }, 0, "want 2 bytes, have 1"},
+		"uint32": {"abc", func(r *reader) { r.uint32() }, 0, "want 4 bytes, have 3"},
+		"uint64": {"abcdefg", func(r *reader) { r.uint64() }, 0, "want 8 bytes, have 7"},
+		"string": {"abc", func(r *reader) { r.string() }, 0, "string without its end"},
+		"length": {
+			"\x00\x00\x00\x03ab", func(r *reader) { r.value() }, 0, "length 3 exceeds the 2 bytes that are left",
+		},
+		"big length": {
+			"\xff\xff\xff\xffab", func(r *reader) { r.value() }, 0, "length 4294967295 exceeds the 2 bytes that are left",
+		},
+		"count": {
+			"abcdef", func(r *reader) { r.byte(); r.count(2, 3) }, 1, "2 elements exceed the 5 bytes that are left",
+		},
+		"big count": {
+			"abcdef", func(r *reader) { r.count(0xffffffff, 4) }, 0, "4294967295 elements exceed the 6 bytes that are left",
+		},
+		"rest": {"abc", func(r *reader) { r.byte() }, 1, "2 trailing bytes"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

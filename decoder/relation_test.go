@@ -15,13 +15,15 @@ func TestRelation_ChangesInMidTransaction(t *testing.T) {
 	feed(t, d, begin(commitLSN, committed, 1), outboxRelation(), insert(outboxOID, "1", "order", "k", "T", "p1"))
 	require.Equal(t, "p1", string(d.Event().Payload))
 
-	feed(t, d, relation(outboxOID, "public", "outbox", append([]col{{name: "note"}, {name: "created_at"}}, outboxColumns()...)...),
+	wider := append([]col{{name: "note"}, {name: "created_at"}}, outboxColumns()...)
+	feed(t, d, relation(outboxOID, "public", "outbox", wider...),
 		insert(outboxOID, "n", "2026-01-02", "2", "order", "k", "T", "p2"))
 	require.Equal(t, "2", string(d.Event().ID))
 	require.Equal(t, "p2", string(d.Event().Payload))
 	require.Equal(t, "2026-01-02", string(d.Event().Timestamp))
 
-	feed(t, d, relation(outboxOID, "public", "outbox", col{name: "payload"}, col{name: "id"}, col{name: "aggregatetype"}, col{name: "aggregateid"}),
+	narrower := []col{{name: "payload"}, {name: "id"}, {name: "aggregatetype"}, {name: "aggregateid"}}
+	feed(t, d, relation(outboxOID, "public", "outbox", narrower...),
 		insert(outboxOID, "p3", "3", "order", "k"))
 	require.Equal(t, "3", string(d.Event().ID))
 	require.Equal(t, "p3", string(d.Event().Payload))
@@ -45,7 +47,8 @@ func TestRelation_MissingColumn(t *testing.T) {
 				}
 			}
 			d := newDecoder()
-			kind := feed(t, d, begin(commitLSN, committed, 1), relation(outboxOID, "public", "outbox", cols...), insert(outboxOID, row...))
+			kind := feed(t, d, begin(commitLSN, committed, 1),
+				relation(outboxOID, "public", "outbox", cols...), insert(outboxOID, row...))
 			require.Equal(t, decoder.KindEvent, kind)
 			require.EqualError(t, d.Event().Fault, "column "+name+" of public.outbox is missing")
 			var fault *decoder.ColumnError
@@ -98,12 +101,15 @@ func TestDecoder_Bind(t *testing.T) {
 	require.Equal(t, decoder.KindForeignInsert, feed(t, d, row))
 
 	feed(t, d, leaf)
-	require.Contains(t, refuse(t, d, row).Reason, "neither an outbox table nor ignored", "described again, to be decided again")
+	require.Contains(t, refuse(t, d, row).Reason, "neither an outbox table nor ignored",
+		"described again, to be decided again")
 }
 
 func TestRelation_NamesAreExact(t *testing.T) {
 	t.Parallel()
-	for _, name := range [][2]string{{"public", "Outbox"}, {"Public", "outbox"}, {"public", "outbox2"}, {"", "outbox"}} {
+	for _, name := range [][2]string{
+		{"public", "Outbox"}, {"Public", "outbox"}, {"public", "outbox2"}, {"", "outbox"},
+	} {
 		d := newDecoder()
 		feed(t, d, relation(outboxOID, name[0], name[1], outboxColumns()...))
 		require.Nil(t, d.Relation().Mapping, name)
@@ -144,7 +150,8 @@ func TestRelation_SeveralTables(t *testing.T) {
 func TestRelation_ReusedOutboxName(t *testing.T) {
 	t.Parallel()
 	d := newDecoder()
-	feed(t, d, begin(commitLSN, committed, 1), outboxRelation(), relation(outboxOID+1, "public", "outbox", outboxColumns()...))
+	feed(t, d, begin(commitLSN, committed, 1), outboxRelation(),
+		relation(outboxOID+1, "public", "outbox", outboxColumns()...))
 	require.Equal(t, decoder.KindEvent, feed(t, d, insert(outboxOID, "1", "order", "k", "T", "p")))
 	require.Equal(t, decoder.KindEvent, feed(t, d, insert(outboxOID+1, "1", "order", "k", "T", "p")))
 }

@@ -3,6 +3,7 @@ package decoder
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -34,36 +35,35 @@ func (ev *Event) Time() (time.Time, error) {
 // and years of more than four digits are an ErrTimestamp.
 func ParseTimestamp(text []byte) (time.Time, error) {
 	s := string(text)
-	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
+	if strings.LastIndexByte(s, '-') <= 0 { // no date: the sign at most
+		ms, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return time.Time{}, ErrTimestamp // err quotes the value
+		}
 		return time.UnixMilli(ms).UTC(), nil
 	}
-	// The fraction of a second is accepted after 05 without being asked for.
-	layout := time.DateOnly
-	if len(s) > len(time.DateOnly) {
-		layout = time.DateTime + offsetLayout(s[len(time.DateOnly):])
-	}
-	t, err := time.Parse(layout, s)
+	t, err := time.Parse(layout(s), s)
 	if err != nil {
-		return time.Time{}, ErrTimestamp // err quotes the value
+		return time.Time{}, ErrTimestamp // so does this one
 	}
 	return t.UTC(), nil
 }
 
-// offsetLayout returns the layout of the offset at the end of a time of day, which has only as many
-// parts as the zone needs: +00, +05:30, -00:44:30.
-func offsetLayout(clock string) string {
-	for i := range clock {
-		if clock[i] != '+' && clock[i] != '-' {
-			continue
-		}
-		switch len(clock) - i {
-		case len("+00"):
-			return "-07"
-		case len("+00:00"):
-			return "-07:00"
-		default:
-			return "-07:00:00"
-		}
+// layout returns the layout for s by the offset at its end, which has only as many parts as the zone
+// needs: +00, +05:30, -00:44:30. A fraction after the seconds is accepted without being in the layout.
+func layout(s string) string {
+	if len(s) <= len(time.DateOnly) {
+		return time.DateOnly
 	}
-	return ""
+	sign := strings.LastIndexAny(s, "+-")
+	switch {
+	case sign < len(time.DateOnly):
+		return time.DateTime
+	case len(s)-sign == len("+00"):
+		return time.DateTime + "-07"
+	case len(s)-sign == len("+00:00"):
+		return time.DateTime + "-07:00"
+	default:
+		return time.DateTime + "-07:00:00"
+	}
 }
