@@ -40,7 +40,6 @@ func (d *Decoder) decodeInsert(r *reader) Kind {
 		Route:      rel.route,
 		Fault:      rel.fault,
 	}
-	clear(rel.route)
 	d.next.Index++
 	d.mapTuple(r, rel)
 	return KindEvent

@@ -83,7 +83,7 @@ func TestInsert_UnmappedColumnsAreSkipped(t *testing.T) {
 func TestInsert_Bytea(t *testing.T) {
 	t.Parallel()
 	cols := outboxColumns()
-	cols[4].typ = byteaOID
+	cols[2].typ, cols[4].typ = byteaOID, byteaOID
 	tests := map[string]struct {
 		text, payload, fault string
 	}{

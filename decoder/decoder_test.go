@@ -184,6 +184,7 @@ func TestDecode_Refuses(t *testing.T) {
 		"update of an old tuple only": {
 			open, message('U').u32(outboxOID).u8('O').tuple(nil, nil, nil, nil, nil).u8('X'), 13, "without a new tuple",
 		},
+		"delete of no tuple":           {open, deletion(outboxOID, 'X', nil), 5, "without an old tuple"},
 		"delete of a new tuple":        {open, deletion(outboxOID, 'N', nil), 5, "without an old tuple"},
 		"fewer columns than described": {open, insert(outboxOID, "1"), 6, "differ in their number of columns"},
 		"more columns than described": {

@@ -83,7 +83,7 @@ func (r *reader) value() []byte {
 	if r.err != nil {
 		return nil
 	}
-	if uint64(n) > uint64(r.left()) {
+	if int64(n) > int64(r.left()) {
 		r.fail(r.off-4, "length "+strconv.FormatUint(uint64(n), 10)+" exceeds the "+
 			strconv.Itoa(r.left())+" bytes that are left")
 		return nil
@@ -109,7 +109,7 @@ func (r *reader) string() string {
 // count accepts n elements of at least size bytes each only if the bytes that are left can hold
 // them, so that no allocation is sized by a number that the message does not bear out.
 func (r *reader) count(n uint32, size int) int {
-	if uint64(n)*uint64(size) > uint64(r.left()) {
+	if int64(n)*int64(size) > int64(r.left()) {
 		r.fail(r.off, strconv.FormatUint(uint64(n), 10)+" elements exceed the "+
 			strconv.Itoa(r.left())+" bytes that are left")
 		return 0

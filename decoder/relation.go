@@ -30,7 +30,7 @@ type relation struct {
 	ignored bool
 
 	fields []field  // in column order
-	route  [][]byte // Event.Route of every event of this relation
+	route  [][]byte // Event.Route of every event of this relation: each row writes all that are there
 	fault  error    // a required column is missing
 }
 

@@ -78,7 +78,8 @@ func TestRelation_PartitionRoot(t *testing.T) {
 
 func TestDecoder_Bind(t *testing.T) {
 	t.Parallel()
-	mappings := []decoder.Mapping{outboxMapping()}
+	other := decoder.Mapping{Schema: "public", Table: "other", ID: "id", Key: "absent", Payload: "extra"}
+	mappings := []decoder.Mapping{outboxMapping(), other}
 	d := newDecoder(mappings...)
 	leaf := relation(77, "public", "Leaf", append([]col{{name: "extra"}}, outboxColumns()...)...)
 	row := insert(77, "x", "1", "order", "k", "T", "p")
@@ -96,6 +97,14 @@ func TestDecoder_Bind(t *testing.T) {
 	require.Equal(t, "1", string(d.Event().ID))
 	feed(t, d, insert(77, "x", "1", nil, "k", "T", "p"))
 	require.EqualError(t, d.Event().Fault, `column aggregatetype of public."Leaf" is NULL`)
+	require.NoError(t, d.Bind(77, &mappings[1]))
+	feed(t, d, row)
+	require.EqualError(t, d.Event().Fault, `column absent of public."Leaf" is missing`)
+	require.Equal(t, "x", string(d.Event().Payload))
+	require.Empty(t, d.Event().Route)
+	require.NoError(t, d.Bind(77, &mappings[0]))
+	feed(t, d, row)
+	require.NoError(t, d.Event().Fault, "only the last mapping counts")
 	require.NoError(t, d.Ignore(77))
 	require.Nil(t, d.Relation().Mapping)
 	require.Equal(t, decoder.KindForeignInsert, feed(t, d, row))
