@@ -18,7 +18,7 @@ func (e *Error) Error() string {
 
 // ColumnError is the fault of an event: its row cannot be mapped. It holds no value of the row.
 type ColumnError struct {
-	// Table is schema-qualified; names are quoted where SQL would need it.
+	// Table is schema-qualified; names are quoted unless they are plain lower case.
 	Table  string
 	Column string
 	// Reason is a predicate: "is NULL".

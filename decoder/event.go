@@ -19,7 +19,8 @@ type Mapping struct {
 	Route []string
 }
 
-// Name is the table's name, schema-qualified, with quotes where SQL would need them.
+// Name is the table's name for messages: schema-qualified, with quotes unless plain lower case. It is
+// not for SQL, where keywords need quotes too.
 func (m *Mapping) Name() string { return quoted(m.Schema) + "." + quoted(m.Table) }
 
 // Event is one outbox insert, mapped. Its byte slices alias the decoder's input or scratch space

@@ -170,7 +170,8 @@ func (rel *relation) add(name string, to slot, required, notNull bool) {
 // name returns the qualified name for a message.
 func (rel *relation) name() string { return quoted(rel.Schema) + "." + quoted(rel.Table) }
 
-// quoted quotes an identifier unless SQL reads it the same without.
+// quoted quotes an identifier that is not plain lower case. It is for messages, not for SQL, where
+// keywords need quotes too.
 func quoted(name string) string {
 	plain := name != "" && (name[0] < '0' || name[0] > '9')
 	for _, c := range name {
