@@ -1,0 +1,74 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// noon is the local clock of the tests; the database server's is three seconds ahead.
+func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+
+const ahead = 3 * time.Second
+
+// streaming is a healthy stream.
+func streaming() Status {
+	now := noon()
+	return Status{
+		State: Streaming, Since: now.Add(-time.Hour), SystemID: "7", Epoch: 4, Timeline: 2,
+		Received: 0x1_0000_0300, Frontier: 0x1_0000_0200, Confirmed: 0x1_0000_0100,
+		InFlightEvents: 5, InFlightBytes: 5000,
+		OldestUnsettled: now.Add(ahead - 2*time.Second), ClockOffset: ahead,
+		LastReceived: now.Add(-time.Second), LastEvent: now.Add(-1500 * time.Millisecond),
+		LastProgress: now.Add(-2 * time.Second), LastTick: now,
+		Transactions: 70, Events: 700, Reconnects: 1,
+		Ignored: map[string]uint64{"update": 3, "odd": 1}, Poison: map[string]uint64{"skipped": 2},
+		Errors: map[string]uint64{"kafka": 6},
+	}
+}
+
+func healthyLag() Lag {
+	return Lag{
+		Current: 0x1_0000_0400, ConfirmedFlush: 0x1_0000_0100, Restart: 0x1_0000_0000,
+		ConfirmedBytes: 0x300, RetainedBytes: 0x400, Active: true, WALStatus: "reserved", SafeWALBytes: 4096,
+		CatalogXminAge: 12, ServerTime: noon().Add(ahead),
+	}
+}
+
+// fixture is a server whose stream and database can be changed.
+type fixture struct {
+	*Server
+	status atomic.Pointer[Status]
+	lag    atomic.Pointer[Lag] // nil: the database does not answer
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{}
+	status, lag := streaming(), healthyLag()
+	f.status.Store(&status)
+	f.lag.Store(&lag)
+	server, err := New(Config{
+		Addr: "127.0.0.1:0", Stream: "orders", Slot: "orders_slot", Version: "v1", Revision: "abc",
+		Status: func() Status { return *f.status.Load() },
+		Lag: func(context.Context) (Lag, error) {
+			if lag := f.lag.Load(); lag != nil {
+				return *lag, nil
+			}
+			return Lag{}, errors.New("connection refused")
+		},
+		Limits: Limits{ReadyLag: time.Minute, Receive: 30 * time.Second, Tick: 2 * time.Minute},
+		Logger: zap.NewNop(), Now: noon,
+	})
+	require.NoError(t, err)
+	f.Server = server
+	return f
+}

@@ -1,0 +1,89 @@
+package monitor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLimits_Ready(t *testing.T) {
+	t.Parallel()
+	limits := Limits{ReadyLag: time.Minute, Receive: 30 * time.Second}
+	ago := func(d time.Duration) time.Time { return noon().Add(-d) }
+
+	for name, test := range map[string]struct {
+		change func(*Status)
+		ready  bool
+		reason string
+	}{
+		"streaming":         {func(*Status) {}, true, "streaming"},
+		"nothing in flight": {func(s *Status) { s.OldestUnsettled = time.Time{} }, true, "streaming"},
+		"just started": {func(s *Status) {
+			s.Since, s.LastReceived = ago(time.Second), time.Time{}
+		}, true, "streaming"},
+		"heard before a reconnect": {func(s *Status) {
+			s.Since, s.LastReceived = ago(time.Second), ago(time.Hour)
+		}, true, "streaming"},
+		"lag at the limit": {func(s *Status) { s.OldestUnsettled = ago(time.Minute).Add(ahead) }, true, "streaming"},
+		"lag over the limit": {func(s *Status) {
+			s.OldestUnsettled = ago(time.Minute + time.Second).Add(ahead)
+		}, false, "the oldest undelivered transaction is 1m1s old (limit 1m0s)"},
+		"lag is on the server's clock": {func(s *Status) {
+			s.OldestUnsettled = ago(time.Minute - time.Second)
+		}, false, "is 1m2s old"},
+		"silence at the limit": {func(s *Status) { s.LastReceived = ago(30 * time.Second) }, true, "streaming"},
+		"silence over the limit": {func(s *Status) {
+			s.LastReceived = ago(31 * time.Second)
+		}, false, "nothing received from PostgreSQL for 31s (limit 30s)"},
+		"never heard":          {func(s *Status) { s.LastReceived = time.Time{} }, false, "nothing received"},
+		"standby":              {func(s *Status) { s.State, s.LastReceived = Standby, time.Time{} }, true, "standby"},
+		"standby with old lag": {func(s *Status) { s.State, s.OldestUnsettled = Standby, ago(time.Hour) }, true, "standby"},
+		"connecting": {func(s *Status) {
+			s.State, s.Reason = Connecting, "connection refused"
+		}, false, "connecting: connection refused"},
+		"draining":      {func(s *Status) { s.State = Draining }, false, "draining"},
+		"stopped":       {func(s *Status) { s.State = Stopped }, false, "stopped"},
+		"unknown state": {func(s *Status) { s.State = "" }, false, ""},
+		"stuck for no time": {func(s *Status) {
+			s.State, s.Reason, s.OldestUnsettled = Stuck, "why", time.Time{}
+		}, false, "stuck: why"},
+		"stuck on an event": {func(s *Status) {
+			s.State, s.StuckOn = Stuck, &Poison{
+				Position: "00000001-P", EventID: "e1", Table: "public.outbox", Topic: "outbox.event.order",
+				Reason: "record is larger than the topic allows",
+			}
+		}, false, "stuck: event \"e1\" of table public.outbox, topic outbox.event.order, cannot be delivered: " +
+			"record is larger than the topic allows\nposition: 00000001-P\n" +
+			"release: walrelay stream release 00000001-P --verdict retry|skip|dead-letter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			status := streaming()
+			test.change(&status)
+			ready, reason := limits.Ready(&status, noon())
+			require.Equal(t, test.ready, ready, reason)
+			require.Contains(t, reason, test.reason)
+		})
+	}
+}
+
+func TestLimits_Alive(t *testing.T) {
+	t.Parallel()
+	limits := Limits{Tick: time.Minute}
+	for name, test := range map[string]struct {
+		tick  time.Time
+		alive bool
+	}{
+		"ticks":         {noon().Add(-time.Minute), true},
+		"hangs":         {noon().Add(-time.Minute - time.Second), false},
+		"does not tell": {time.Time{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// No other trouble counts: an outage must not restart the process.
+			alive, reason := limits.alive(&Status{State: Stuck, LastTick: test.tick}, noon())
+			require.Equal(t, test.alive, alive, reason)
+		})
+	}
+}

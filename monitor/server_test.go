@@ -1,0 +1,292 @@
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+)
+
+// get answers one request without a network.
+func (f *fixture) get(t *testing.T, path string) (code int, body string) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	f.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return recorder.Code, recorder.Body.String()
+}
+
+// scrape returns the samples of walrelay's own metrics: name{labels} to value, without the labels
+// that all of them have.
+func (f *fixture) scrape(t *testing.T) map[string]string {
+	t.Helper()
+	code, body := f.get(t, "/metrics")
+	require.Equal(t, http.StatusOK, code, body)
+	common := regexp.MustCompile(`(slot|stream)="[^"]*",?`)
+	samples := make(map[string]string)
+	for line := range strings.SplitSeq(body, "\n") {
+		if !strings.HasPrefix(line, "walrelay_") {
+			continue
+		}
+		require.Contains(t, line, `slot="orders_slot"`)
+		require.Contains(t, line, `stream="orders"`)
+		name, value, _ := strings.Cut(common.ReplaceAllString(line, ""), " ")
+		samples[strings.NewReplacer(",}", "}", "{}", "").Replace(name)] = value
+	}
+	return samples
+}
+
+func TestMetrics_Values(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	samples := f.scrape(t)
+	for name, want := range map[string]string{
+		`walrelay_build_info{revision="abc",version="v1"}`: "1",
+		"walrelay_lag_confirmed_bytes":                     "768",
+		"walrelay_lag_retained_bytes":                      "1024",
+		"walrelay_lag_seconds":                             "2", // both times on the server's clock
+		"walrelay_seconds_since_last_event":                "1.5",
+		"walrelay_seconds_since_last_received":             "1",
+		"walrelay_seconds_since_last_progress":             "2",
+		"walrelay_slot_active":                             "1",
+		`walrelay_slot_wal_status{status="reserved"}`:      "1",
+		`walrelay_slot_wal_status{status="lost"}`:          "0",
+		"walrelay_slot_safe_wal_bytes":                     "4096",
+		"walrelay_slot_catalog_xmin_age":                   "12",
+		`walrelay_state{state="streaming"}`:                "1",
+		`walrelay_state{state="stuck"}`:                    "0",
+		"walrelay_ready":                                   "1",
+		"walrelay_epoch":                                   "4",
+		"walrelay_confirmed_lsn":                           "4.294967552e+09",
+		"walrelay_in_flight_events":                        "5",
+		"walrelay_in_flight_bytes":                         "5000",
+		"walrelay_events_total":                            "700",
+		"walrelay_transactions_total":                      "70",
+		`walrelay_ignored_changes_total{kind="update"}`:    "3",
+		`walrelay_ignored_changes_total{kind="delete"}`:    "0",
+		`walrelay_ignored_changes_total{kind="odd"}`:       "1",
+		`walrelay_poison_events_total{action="skipped"}`:   "2",
+		`walrelay_poison_events_total{action="stopped"}`:   "0",
+		"walrelay_reconnects_total":                        "1",
+		`walrelay_errors_total{kind="kafka"}`:              "6",
+		"walrelay_lag_scrape_errors_total":                 "0",
+	} {
+		require.Equal(t, want, samples[name], name)
+	}
+}
+
+func TestMetrics_NothingUnsettledIsNoLag(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	status, lag := streaming(), healthyLag()
+	status.OldestUnsettled, status.LastEvent, lag.SafeWALBytes = time.Time{}, time.Time{}, -1
+	f.status.Store(&status)
+	f.lag.Store(&lag)
+	samples := f.scrape(t)
+	require.Equal(t, "0", samples["walrelay_lag_seconds"])
+	require.NotContains(t, samples, "walrelay_seconds_since_last_event", "no event yet")
+	require.NotContains(t, samples, "walrelay_slot_safe_wal_bytes", "no limit")
+}
+
+// A gauge that keeps its last good value hides the outage: it must go.
+func TestMetrics_LagOfASilentServerIsAbsent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	server := []string{
+		"walrelay_lag_confirmed_bytes", "walrelay_lag_retained_bytes", "walrelay_lag_seconds", "walrelay_slot_active",
+		`walrelay_slot_wal_status{status="reserved"}`, "walrelay_slot_safe_wal_bytes", "walrelay_slot_catalog_xmin_age",
+	}
+	before := f.scrape(t)
+	for _, name := range server {
+		require.Contains(t, before, name)
+	}
+
+	f.lag.Store(nil)
+	for n, want := range []string{"1", "2"} {
+		samples := f.scrape(t)
+		for _, name := range server {
+			require.NotContains(t, samples, name, "scrape %d", n)
+		}
+		require.Equal(t, want, samples["walrelay_lag_scrape_errors_total"])
+		require.Equal(t, "1.5", samples["walrelay_seconds_since_last_event"], "the local clock goes on")
+	}
+
+	lag := healthyLag()
+	f.lag.Store(&lag)
+	require.Contains(t, f.scrape(t), "walrelay_lag_confirmed_bytes")
+}
+
+func TestMetrics_LagWaitsNoLongerThanASecond(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	limit := make(chan time.Duration, 1)
+	f.cfg.Lag = func(ctx context.Context) (Lag, error) {
+		deadline, ok := ctx.Deadline()
+		require.True(t, ok)
+		limit <- time.Until(deadline)
+		<-ctx.Done()
+		return Lag{}, ctx.Err()
+	}
+	require.NotContains(t, f.scrape(t), "walrelay_lag_seconds")
+	require.LessOrEqual(t, <-limit, time.Second)
+}
+
+func TestMetrics_Lint(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.Observer().Acked("orders", 100, []time.Time{noon()}, noon())
+	f.Observer().Throttled("orders", time.Second)
+	gatherer, err := f.gatherer(t.Context())
+	require.NoError(t, err)
+	families, err := gatherer.Gather()
+	require.NoError(t, err)
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	require.NoError(t, err)
+	require.Empty(t, problems)
+
+	names := make(map[string]bool)
+	for _, family := range families {
+		names[family.GetName()] = true
+		require.NotEmpty(t, family.GetHelp(), family.GetName())
+	}
+	require.True(t, names["go_goroutines"])
+	require.True(t, names["process_open_fds"])
+}
+
+func TestObserver_CountsByTopic(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	o, now := f.Observer(), noon()
+	o.Acked("a", 300, []time.Time{now.Add(-2 * time.Second), now.Add(-20 * time.Millisecond), now.Add(time.Second)}, now)
+	o.Acked("a", 10, []time.Time{now}, now)
+	o.Acked("b", 1, nil, now)
+	o.Throttled("b", 1500*time.Millisecond)
+
+	samples := f.scrape(t)
+	for name, want := range map[string]string{
+		`walrelay_published_events_total{topic="a"}`:                  "4",
+		`walrelay_published_bytes_total{topic="a"}`:                   "310",
+		`walrelay_published_bytes_total{topic="b"}`:                   "1",
+		`walrelay_commit_to_ack_seconds_count{topic="a"}`:             "4",
+		`walrelay_commit_to_ack_seconds_sum{topic="a"}`:               "2.02", // a commit ahead of the clock counts 0
+		`walrelay_commit_to_ack_seconds_bucket{topic="a",le="0.001"}`: "2",
+		`walrelay_commit_to_ack_seconds_bucket{topic="a",le="0.025"}`: "3",
+		`walrelay_commit_to_ack_seconds_bucket{topic="a",le="60"}`:    "4",
+		`walrelay_batch_records_sum{topic="a"}`:                       "4",
+		`walrelay_batch_records_count{topic="a"}`:                     "2",
+		`walrelay_throttle_seconds_total{topic="b"}`:                  "1.5",
+	} {
+		require.Equal(t, want, samples[name], name)
+	}
+}
+
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	code, body := f.get(t, "/readyz")
+	require.Equal(t, http.StatusOK, code)
+	require.Equal(t, "streaming\n", body)
+	code, _ = f.get(t, "/livez")
+	require.Equal(t, http.StatusOK, code)
+
+	status := streaming()
+	status.State, status.Reason = Connecting, "kafka: no brokers"
+	status.LastTick = noon().Add(-time.Hour)
+	f.status.Store(&status)
+	f.lag.Store(nil)
+	code, body = f.get(t, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Equal(t, "connecting: kafka: no brokers\n", body)
+	code, _ = f.get(t, "/livez")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Equal(t, "0", f.scrape(t)["walrelay_ready"])
+
+	code, _ = f.get(t, "/other")
+	require.Equal(t, http.StatusNotFound, code)
+}
+
+func TestStatus_Document(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, body := f.get(t, "/status")
+	var doc map[string]any
+	require.NoError(t, json.Unmarshal([]byte(body), &doc))
+	require.Equal(t, "orders", doc["stream"])
+	require.Equal(t, true, doc["ready"])
+	require.InDelta(t, 2, doc["seconds_behind"], 0)
+	require.Equal(t, "1/100", doc["status"].(map[string]any)["confirmed_lsn"])
+	require.Equal(t, "1/400", doc["lag"].(map[string]any)["current_lsn"])
+	require.NotContains(t, body, "0001-01-01", "what has not happened is left out")
+
+	f.lag.Store(nil)
+	_, body = f.get(t, "/status")
+	require.NoError(t, json.Unmarshal([]byte(body), &doc))
+	require.Nil(t, doc["lag"])
+	require.Nil(t, doc["seconds_behind"])
+}
+
+func TestServer_ServesUntilTheContextEnds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.Serve(ctx, listener) }()
+
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	url := "http://" + listener.Addr().String() + "/readyz"
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, "streaming\n", string(body))
+
+	cancel()
+	require.NoError(t, <-done)
+	_, err = client.Do(request)
+	require.Error(t, err)
+}
+
+func TestServer_AddressInUse(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, listener.Close()) }()
+	f := newFixture(t)
+	f.cfg.Addr = listener.Addr().String()
+	require.ErrorContains(t, f.Run(t.Context()), "listen for probes and scrapes")
+}
+
+func BenchmarkObserver_Acked(b *testing.B) {
+	s, err := New(Config{
+		Stream: "s", Slot: "s", Logger: zap.NewNop(),
+		Status: func() Status { return Status{} },
+		Lag:    func(context.Context) (Lag, error) { return Lag{}, nil },
+	})
+	require.NoError(b, err)
+	commits := make([]time.Time, 1000)
+	for i := range commits {
+		commits[i] = noon().Add(-time.Duration(i) * time.Millisecond)
+	}
+	o := s.Observer()
+	b.ReportAllocs()
+	for b.Loop() {
+		o.Acked("orders", 1<<20, commits, noon())
+	}
+}
+
+var _ prometheus.Collector = snapshot{}
