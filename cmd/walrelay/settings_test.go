@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// configured returns the output of config as a map, and the faults.
+func configured(t *testing.T, env []string, args ...string) (map[string]string, result) {
+	t.Helper()
+	r := execute(t, env, append([]string{"config"}, args...)...)
+	values := make(map[string]string)
+	for line := range strings.SplitSeq(strings.TrimSpace(r.stdout), "\n") {
+		name, value, found := strings.Cut(line, "=")
+		require.True(t, found, "%q is not NAME=value", line)
+		values[name] = value
+	}
+	return values, r
+}
+
+func TestSettings_DefaultsAreLegal(t *testing.T) {
+	t.Parallel()
+	values, r := configured(t, minimal())
+	require.Equal(t, exitOK, r.code, r.stderr)
+	require.Empty(t, r.stderr)
+	require.Equal(t, "walrelay", values["WALRELAY_STREAM"], "a stream is named after its slot")
+	require.Equal(t, "16MiB", values["WALRELAY_IN_FLIGHT_BYTES"])
+	require.Equal(t, ":8080", values["WALRELAY_ADMIN_ADDR"])
+}
+
+func TestSettings_FlagsWinOverVariables(t *testing.T) {
+	t.Parallel()
+	values, r := configured(t,
+		minimal("WALRELAY_SLOT=from_env", "WALRELAY_KAFKA_TLS=true", "WALRELAY_CREATE_TOPICS=false"),
+		"--slot=from_flag", "--create-topics")
+	require.Equal(t, exitOK, r.code, r.stderr)
+	require.Equal(t, "from_flag", values["WALRELAY_SLOT"])
+	require.Equal(t, "from_flag", values["WALRELAY_STREAM"])
+	require.Equal(t, "true", values["WALRELAY_KAFKA_TLS"])
+	require.Equal(t, "true", values["WALRELAY_CREATE_TOPICS"])
+}
+
+func TestSettings_EmptyIsAValue(t *testing.T) {
+	t.Parallel()
+	values, r := configured(t, minimal("WALRELAY_ADMIN_ADDR=", "WALRELAY_COLUMN_HEADERS="))
+	require.Equal(t, exitOK, r.code, r.stderr)
+	require.Empty(t, values["WALRELAY_ADMIN_ADDR"])
+	require.Empty(t, values["WALRELAY_COLUMN_HEADERS"])
+}
+
+func TestSettings_EachRule(t *testing.T) {
+	t.Parallel()
+	missing := filepath.Join(t.TempDir(), "missing")
+	garbage := filepath.Join(t.TempDir(), "garbage.pem")
+	require.NoError(t, os.WriteFile(garbage, []byte("not PEM"), 0o600))
+	long := strings.Repeat("x", 64)
+
+	for _, test := range []struct {
+		env  []string // on top of the minimal environment
+		want string   // one line of the faults
+	}{
+		{[]string{"WALRELAY_KAFKA_BROKERS="}, "WALRELAY_KAFKA_BROKERS=: is required"},
+		{[]string{"WALRELAY_KAFKA_BROKERS=kafka"}, `WALRELAY_KAFKA_BROKERS=kafka: must be host:port`},
+		{[]string{"WALRELAY_KAFKA_BROKERS=a:1,,b:2"}, "must be host:port"},
+		{[]string{"WALRELAY_KAFKA_BROKERS=a:99999"}, "must be host:port"},
+		{[]string{"WALRELAY_KAFKA_BROKERS=:9092"}, "must be host:port"},
+		{[]string{"WALRELAY_DATABASE_URL="}, "WALRELAY_DATABASE_URL=: is required, unless PGHOST"},
+		{[]string{"WALRELAY_DATABASE_URL=postgres://h/d?sslmode=no"}, "=(redacted): must be a PostgreSQL URL"},
+		{[]string{"WALRELAY_DATABASE_URL_FILE=/x"}, "must not be set together with WALRELAY_DATABASE_URL_FILE"},
+		{[]string{"WALRELAY_SLOT=Orders"}, "WALRELAY_SLOT=Orders: must be 1 to 63 of a-z"},
+		{[]string{`WALRELAY_SLOT=x"; DROP TABLE t; --`}, "must be 1 to 63 of a-z"},
+		{[]string{"WALRELAY_SLOT=" + long}, "must be 1 to 63 of a-z"},
+		{[]string{"WALRELAY_STREAM=a b"}, "WALRELAY_STREAM=a b: must be 1 to 100 of letters"},
+		{[]string{"WALRELAY_PUBLICATION="}, "WALRELAY_PUBLICATION=: must not have an empty name"},
+		{[]string{`WALRELAY_PUBLICATION="My-Pub"`}, "must be written without quotes"},
+		{[]string{"WALRELAY_PUBLICATION=" + long}, "must not have a name of more than 63 bytes"},
+		{[]string{"WALRELAY_SLOT_FAILOVER=maybe"}, "WALRELAY_SLOT_FAILOVER=maybe: must be true or false"},
+		{[]string{"WALRELAY_TABLES="}, "WALRELAY_TABLES=: must list SQL names"},
+		{[]string{"WALRELAY_TABLES=a,a"}, "must name a table once"},
+		{[]string{"WALRELAY_TABLES=a b"}, "must have a comma between tables"},
+		{[]string{`WALRELAY_TABLES="a`}, "must close its double quotes"},
+		{[]string{"WALRELAY_TABLES=a.b.c"}, "must have a comma between tables"},
+		{[]string{"WALRELAY_TABLES=x; DROP TABLE outbox"}, "must have a comma between tables"},
+		{[]string{"WALRELAY_COLUMN_ID="}, "WALRELAY_COLUMN_ID=: must not have an empty name"},
+		{[]string{"WALRELAY_COLUMN_KEY="}, "must not have an empty name"},
+		{[]string{"WALRELAY_COLUMN_PAYLOAD="}, "must not have an empty name"},
+		{[]string{"WALRELAY_COLUMN_TYPE=" + long}, "must not have a name of more than 63 bytes"},
+		{[]string{"WALRELAY_TOPIC="}, "WALRELAY_TOPIC=: must be a topic name"},
+		{[]string{"WALRELAY_TOPIC=a{b"}, "must be a topic name"},
+		{[]string{"WALRELAY_TOPIC=a b"}, "must be a topic name"},
+		{[]string{"WALRELAY_TOPIC=.."}, "must be 1 to 249 of letters"},
+		{[]string{"WALRELAY_TOPIC={" + long + "}"}, "must have column names of 1 to 63 bytes"},
+		{[]string{"WALRELAY_TOPIC_PARTITIONS=-1"}, "must be a whole number"},
+		{[]string{"WALRELAY_TOPIC_REPLICATION=40000"}, "must be at most 32767"},
+		{[]string{"WALRELAY_ON_POISON=drop"}, "must be one of stop, dead-letter, skip"},
+		{[]string{"WALRELAY_DEAD_LETTER_TOPIC=a/b"}, "must be 1 to 249 of letters"},
+		{[]string{"WALRELAY_TOPIC=t", "WALRELAY_DEAD_LETTER_TOPIC=t"}, "TOPIC=t: must not be WALRELAY_TOPIC"},
+		{[]string{"WALRELAY_DELIVERY=exactly-once"}, "is not in this version yet; use at-least-once"},
+		{[]string{"WALRELAY_DELIVERY=once"}, "must be one of at-least-once, exactly-once"},
+		{[]string{"WALRELAY_COMPRESSION=zip"}, "must be one of none, gzip, snappy, lz4, zstd"},
+		{[]string{"WALRELAY_BATCH_BYTES=1"}, "must be from 1KiB to 100MiB"},
+		{[]string{"WALRELAY_BATCH_BYTES=101MiB", "WALRELAY_IN_FLIGHT_BYTES=1GiB"}, "must be from 1KiB to 100MiB"},
+		{[]string{"WALRELAY_IN_FLIGHT_BYTES=2kB"}, "=2kB: must be at least WALRELAY_BATCH_BYTES=1000000"},
+		{[]string{"WALRELAY_IN_FLIGHT_BYTES=many"}, "must be a size in bytes"},
+		{[]string{"WALRELAY_IN_FLIGHT_EVENTS=0"}, "must be at least 1"},
+		{[]string{"WALRELAY_IN_FLIGHT_EVENTS=1.5"}, "must be a whole number"},
+		{[]string{"WALRELAY_MAX_MESSAGE_BYTES=2GiB"}, "must be from 64KiB to 1GiB"},
+		{[]string{"WALRELAY_STATUS_INTERVAL=99ms"}, "must be at least 100ms"},
+		{[]string{"WALRELAY_STATUS_INTERVAL=1"}, "must be a duration with its unit"},
+		{[]string{"WALRELAY_STATUS_INTERVAL=-1s"}, "must be a duration with its unit"},
+		{[]string{"WALRELAY_RECEIVE_TIMEOUT=1s"}, "must be at least twice WALRELAY_STATUS_INTERVAL=1s"},
+		{[]string{"WALRELAY_PRODUCE_TIMEOUT=0s"}, "must be at least 100ms"},
+		{[]string{"WALRELAY_SHUTDOWN_TIMEOUT=0s"}, "must be more than 0s"},
+		{[]string{"WALRELAY_BACKOFF_MIN=0s"}, "must be more than 0s"},
+		{[]string{"WALRELAY_BACKOFF_MAX=1ms"}, "must be at least WALRELAY_BACKOFF_MIN=100ms"},
+		{[]string{"WALRELAY_KAFKA_TLS_SERVER_NAME=x"}, "needs WALRELAY_KAFKA_TLS=true"},
+		{[]string{"WALRELAY_KAFKA_TLS_CA_FILE=" + garbage}, "needs WALRELAY_KAFKA_TLS=true"},
+		{[]string{"WALRELAY_KAFKA_TLS=true", "WALRELAY_KAFKA_TLS_CA_FILE=" + garbage}, "holds no certificate"},
+		{[]string{"WALRELAY_KAFKA_TLS=true", "WALRELAY_KAFKA_TLS_CA_FILE=" + missing}, "no such file"},
+		{[]string{"WALRELAY_KAFKA_TLS=true", "WALRELAY_KAFKA_TLS_CERT_FILE=" + garbage}, "needs WALRELAY_KAFKA_TLS_KEY_FILE"},
+		{[]string{"WALRELAY_KAFKA_TLS=true", "WALRELAY_KAFKA_TLS_KEY_FILE=" + garbage}, "needs WALRELAY_KAFKA_TLS_CERT_FILE"},
+		{[]string{"WALRELAY_KAFKA_SASL_MECHANISM=GSSAPI"}, "must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"},
+		{[]string{"WALRELAY_KAFKA_SASL_MECHANISM=PLAIN"}, "WALRELAY_KAFKA_SASL_USERNAME=: is required"},
+		{[]string{"WALRELAY_KAFKA_SASL_MECHANISM=PLAIN"}, "WALRELAY_KAFKA_SASL_PASSWORD=: is required"},
+		{[]string{"WALRELAY_KAFKA_SASL_USERNAME=u"}, "needs WALRELAY_KAFKA_SASL_MECHANISM"},
+		{[]string{"WALRELAY_KAFKA_SASL_PASSWORD=p"}, "WALRELAY_KAFKA_SASL_PASSWORD=(redacted): needs"},
+		{[]string{"WALRELAY_KAFKA_SASL_PASSWORD_FILE=" + missing}, "must be a readable file: no such file"},
+		{[]string{"WALRELAY_ADMIN_ADDR=8080"}, "must be host:port or :port"},
+		{[]string{"WALRELAY_READY_LAG=0s"}, "must be more than 0s"},
+		{[]string{"WALRELAY_LOG_LEVEL=trace"}, "must be one of debug, info, warn, error"},
+		{[]string{"WALRELAY_LOG_FORMAT=xml"}, "must be one of json, console"},
+		{[]string{"WALRELAY_KAFKA_BROKER=a:1"}, "=(redacted): is not a setting; did you mean WALRELAY_KAFKA_BROKERS?"},
+		{[]string{"WALRELAY_QUITE_ANOTHER_THING=1"}, "WALRELAY_QUITE_ANOTHER_THING=(redacted): is not a setting"},
+	} {
+		t.Run(strings.Join(test.env, " "), func(t *testing.T) {
+			t.Parallel()
+			r := execute(t, minimal(test.env...), "run")
+			require.Equal(t, exitUsage, r.code)
+			require.Contains(t, r.stderr, test.want)
+		})
+	}
+}
+
+func TestSettings_AllFaultsAtOnce(t *testing.T) {
+	t.Parallel()
+	r := execute(t, []string{
+		"WALRELAY_SLOT=UPPER", "WALRELAY_COMPRESSION=zip", "WALRELAY_STATUS_INTERVAL=soon",
+		"WALRELAY_IN_FLIGHT_BYTES=1000", "WALRELAY_TABEL=x",
+	}, "run", "--topic=a b")
+	require.Equal(t, exitUsage, r.code)
+	lines := strings.Split(strings.TrimSpace(r.stderr), "\n")
+	require.Len(t, lines, 1+8, r.stderr)
+	for _, name := range []string{
+		"SLOT", "COMPRESSION", "STATUS_INTERVAL", "IN_FLIGHT_BYTES", "TABEL", "TOPIC", "DATABASE_URL", "KAFKA_BROKERS",
+	} {
+		require.Equal(t, 1, strings.Count(r.stderr, "  WALRELAY_"+name+"="), "%s in\n%s", name, r.stderr)
+	}
+	require.NotContains(t, r.stderr, "RECEIVE_TIMEOUT", "a rule about a value that could not be read says nothing new")
+}
+
+func TestSettings_ServiceLinksAreNotTypos(t *testing.T) {
+	t.Parallel()
+	_, r := configured(t, minimal(
+		"WALRELAY_SERVICE_HOST=10.0.0.1", "WALRELAY_SERVICE_PORT=8080", "WALRELAY_SERVICE_PORT_METRICS=8080",
+		"WALRELAY_PORT=tcp://10.0.0.1:8080", "WALRELAY_PORT_8080_TCP=tcp://10.0.0.1:8080",
+		"WALRELAY_PORT_8080_TCP_PROTO=tcp", "WALRELAY_PORT_8080_TCP_ADDR=10.0.0.1", "WALRELAY_METRICS_SERVICE_HOST=10.0.0.2",
+	))
+	require.Equal(t, exitOK, r.code, r.stderr)
+
+	_, r = configured(t, minimal("WALRELAY_DATABASE_PORT=5432"))
+	require.Equal(t, exitUsage, r.code)
+}
+
+func TestSettings_PostgresVariablesNameTheServer(t *testing.T) {
+	t.Parallel()
+	// What they hold is read by pgx from the process's environment; here only that they suffice.
+	_, r := configured(t, []string{"PGHOST=db.example", "WALRELAY_KAFKA_BROKERS=a:1"})
+	require.Equal(t, exitOK, r.code, r.stderr)
+}
+
+func TestSettings_DocumentIsCurrent(t *testing.T) {
+	t.Parallel()
+	const path = "../../docs/configuration.md"
+	r := execute(t, nil, "config", "--markdown")
+	require.Equal(t, exitOK, r.code, r.stderr)
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(r.stdout), 0o644))
+	}
+	have, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(have), r.stdout, "run go test ./cmd/walrelay -update")
+	require.NotContains(t, r.stdout, "/tmp")
+}
+
+func TestSize(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{
+		"0": 0, "1000": 1000, "7B": 7, "1kB": 1000, "1KB": 1000, "2MB": 2e6, "1GB": 1e9,
+		"1KiB": 1 << 10, "16MiB": 16 << 20, "16 MiB": 16 << 20, "1GiB": 1 << 30,
+	} {
+		var s Size
+		require.NoError(t, s.UnmarshalText([]byte(text)))
+		require.NoError(t, s.err, text)
+		require.Equal(t, want, s.Bytes, text)
+	}
+	for _, text := range []string{"", "B", "1TB", "-1", "1.5MB", "1MiBB", "MB1", "9223372036854775807GiB", "1 0", "1  B"} {
+		var s Size
+		require.NoError(t, s.UnmarshalText([]byte(text)))
+		require.Error(t, s.err, text)
+	}
+}
+
+func TestTables(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]Table{
+		"outbox":                       {{"public", "outbox"}},
+		"Shop.Outbox":                  {{"shop", "outbox"}},
+		"a.b, c.d":                     {{"a", "b"}, {"c", "d"}},
+		`"we ird"."Out""box"`:          {{"we ird", `Out"box`}},
+		`"a,b"."c.d",e`:                {{"a,b", "c.d"}, {"public", "e"}},
+		`"x""; DROP TABLE outbox; --"`: {{"public", `x"; DROP TABLE outbox; --`}},
+		"münchen.ÄPFEL$1":              {{"münchen", "Äpfel$1"}}, // letters beyond ASCII do not fold
+		strings.Repeat("n", 63):        {{"public", strings.Repeat("n", 63)}},
+	} {
+		tables, err := parseTables(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, tables, text)
+	}
+	for _, text := range []string{
+		"", ",", "a,", ".a", "a.", `""`, `a."`, "1a", "a-b", strings.Repeat("n", 64), "\"a\x00\"",
+	} {
+		_, err := parseTables(text)
+		require.Error(t, err, text)
+	}
+}
+
+func TestSettings_Mappings(t *testing.T) {
+	t.Parallel()
+	var s Settings
+	require.NoError(t, s.Tables.UnmarshalText([]byte("a.b,c")))
+	require.NoError(t, s.ColumnKey.UnmarshalText([]byte("k")))
+	m := s.Mappings([]string{"kind"})
+	require.Len(t, m, 2)
+	require.Equal(t, "public", m[1].Schema)
+	require.Equal(t, "c", m[1].Table)
+	require.Equal(t, "k", m[1].Key)
+	require.Equal(t, []string{"kind"}, m[1].Route)
+}
+
+func TestSecret_NeverShows(t *testing.T) {
+	t.Parallel()
+	var s Secret
+	require.NoError(t, s.UnmarshalText([]byte("hunter2")))
+	whole := Settings{KafkaSASLPassword: s}
+	var out bytes.Buffer
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t"} {
+		fmt.Fprintf(&out, verb+" "+verb+" "+verb+"\n", s, &s, whole)
+	}
+	for _, v := range []any{s, &s, whole, map[string]any{"secret": s}} {
+		b, err := json.Marshal(v)
+		require.NoError(t, err)
+		out.Write(b)
+	}
+	require.NotContains(t, out.String(), "hunter2")
+	require.NotContains(t, out.String(), fmt.Sprintf("%x", "hunter2"))
+	require.Contains(t, out.String(), redacted)
+	require.Equal(t, "hunter2", s.Reveal())
+}
