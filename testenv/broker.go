@@ -175,7 +175,8 @@ func (b *broker) await() error {
 	}) && !b.child.exited() {
 		return nil
 	}
-	return fmt.Errorf("await broker %d: it does not serve: %v; its log ends:\n%s", b.index, err, b.logTail())
+	err = errors.Join(errors.New("it does not serve"), err)
+	return fmt.Errorf("await broker %d: %w; its log ends:\n%s", b.index, err, b.logTail())
 }
 
 func (b *broker) logFile() string { return filepath.Join(b.dir, "server.log") }

@@ -36,7 +36,9 @@ func (s *Server) Database(t testing.TB) *Database {
 		t.Fatalf("open pool: %v", err)
 	}
 	t.Cleanup(func() {
-		db.Conn.Close()
+		if !db.closePool() {
+			t.Errorf("test ends with a connection or transaction of db.Conn still in its hands")
+		}
 		if s.private { // which goes as a whole, if it is still there
 			return
 		}
@@ -45,6 +47,24 @@ func (s *Server) Database(t testing.TB) *Database {
 		}
 	})
 	return db
+}
+
+// closePool gives up when a connection is not given back, as by a test that failed meanwhile:
+// pgxpool.Pool.Close would wait for it for ever.
+func (db *Database) closePool() bool {
+	closed := make(chan struct{})
+	go func() {
+		db.Conn.Close()
+		close(closed)
+	}()
+	timer := time.NewTimer(5 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-closed:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // Server is where the database lies.

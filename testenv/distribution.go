@@ -54,10 +54,10 @@ func newPostgres(major int, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := copyTree(programs+"-template", s.Dir); err != nil {
+	if err := copyTree(programs+"-template", s.Dir, nil); err != nil {
 		return nil, fmt.Errorf("copy template: %w", err)
 	}
-	if err := s.configure(cfg); err != nil {
+	if err := s.configure(defaultSettings(), cfg); err != nil {
 		return nil, err
 	}
 	return s, s.start()
@@ -96,9 +96,9 @@ func serverDir(name string) (string, error) {
 	return dir, nil
 }
 
-// configure appends the settings, of which the last one counts, and writes the files.
-func (s *Server) configure(cfg Config) error {
-	settings := defaultSettings()
+// configure appends settings, of which the last one counts, and writes the files.
+func (s *Server) configure(defaults map[string]string, cfg Config) error {
+	settings := maps.Clone(defaults)
 	settings["port"] = strconv.Itoa(s.Port)
 	settings["unix_socket_directories"] = s.Socket
 	maps.Copy(settings, cfg.Settings)
@@ -109,23 +109,26 @@ func (s *Server) configure(cfg Config) error {
 	if err := s.append("postgresql.conf", conf.String()); err != nil {
 		return err
 	}
-	files := maps.Clone(cfg.Files)
 	if cfg.HBA != nil {
-		if files == nil {
-			files = map[string][]byte{}
+		if err := s.write("pg_hba.conf", []byte(strings.Join(cfg.HBA, "\n")+"\n")); err != nil {
+			return err
 		}
-		files["pg_hba.conf"] = []byte(strings.Join(cfg.HBA, "\n") + "\n")
 	}
-	for name, content := range files {
-		path := filepath.Join(s.Dir, name)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			return fmt.Errorf("write server file: %w", err)
-		}
-		if err := give(path); err != nil {
+	for name, content := range cfg.Files {
+		if err := s.write(name, content); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// write puts a file into the data directory.
+func (s *Server) write(name string, content []byte) error {
+	path := filepath.Join(s.Dir, name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return fmt.Errorf("write server file: %w", err)
+	}
+	return give(path)
 }
 
 func (s *Server) append(name, text string) error {
@@ -232,21 +235,24 @@ func untar(jars, dir string) error {
 	return fmt.Errorf("find archive in %s: none there", found[0])
 }
 
-// copyTree copies a data directory, with the rights and for the user that PostgreSQL wants.
-func copyTree(from, to string) error {
+// copyTree copies a data directory, with the rights and for the user that PostgreSQL wants. Files may
+// vanish meanwhile: it may be that of a running server. What skip names stays behind.
+func copyTree(from, to string, skip func(rel string) bool) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
+		rel, relErr := filepath.Rel(from, path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil || relErr != nil:
+			return errors.Join(err, relErr)
+		case skip != nil && skip(rel):
+			return nil
 		}
 		target := filepath.Join(to, rel)
 		if entry.IsDir() {
 			err = os.Mkdir(target, 0o700)
-		} else {
-			err = copyFile(path, target)
+		} else if err = copyFile(path, target); errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
 		if err != nil {
 			return err

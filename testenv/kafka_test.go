@@ -15,7 +15,9 @@ import (
 // produce writes n records and waits until each is acknowledged.
 func produce(t *testing.T, c *testenv.Cluster, topic string, n int, opts ...kgo.Opt) {
 	t.Helper()
-	client, err := kgo.NewClient(append(opts, kgo.SeedBrokers(c.Addrs()...), kgo.DefaultProduceTopic(topic))...)
+	client, err := kgo.NewClient(append(opts, kgo.SeedBrokers(c.Addrs()...), kgo.DefaultProduceTopic(topic),
+		kgo.MetadataMinAge(100*time.Millisecond), kgo.MetadataMaxAge(time.Second),
+		kgo.RequestTimeoutOverhead(3*time.Second), kgo.ProduceRequestTimeout(3*time.Second))...)
 	require.NoError(t, err)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -1,0 +1,72 @@
+package testenv_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/walrelay/walrelay/testenv"
+)
+
+// TestHelper_StartAndHang is no test: it is the child of TestChildrenDie.
+func TestHelper_StartAndHang(t *testing.T) {
+	if os.Getenv("TESTENV_HANG") == "" {
+		t.Skip("runs as a child of TestChildrenDie")
+	}
+	pg := testenv.StartPostgres(t, 18, testenv.Config{})
+	kafka := testenv.StartKafka(t, testenv.KafkaConfig{})
+	sleep := testenv.StartProcess(t, testenv.Command{Path: "/bin/sleep", Args: []string{"600"}})
+	fmt.Println("started:", pg.PID(), kafka.BrokerPID(0), sleep.PID())
+	<-t.Context().Done()
+}
+
+func TestChildrenDie(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	child := testenv.StartProcess(t, testenv.Command{
+		Path: self, Args: []string{"-test.run", "^TestHelper_StartAndHang$"},
+		Env: map[string]string{"TESTENV_HANG": "1", "WALRELAY_TESTENV_CACHE": os.Getenv("WALRELAY_TESTENV_CACHE")},
+	})
+	child.WaitForLog(t, "started:", 2*time.Minute)
+	_, list, _ := strings.Cut(child.Stdout(), "started: ")
+	var pids []int
+	for _, field := range strings.Fields(list) {
+		pid, err := strconv.Atoi(field)
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(pid, 0), "runs before")
+		pids = append(pids, pid)
+	}
+	require.Len(t, pids, 3)
+
+	child.Kill(t)
+	for _, pid := range pids {
+		require.Eventually(t, func() bool { return !testenv.Alive(pid) }, 30*time.Second, 10*time.Millisecond)
+	}
+}
+
+func TestProcess(t *testing.T) {
+	t.Parallel()
+	script := func(text string) *testenv.Process {
+		return testenv.StartProcess(t, testenv.Command{
+			Path: "/bin/sh", Args: []string{"-c", text}, Env: map[string]string{"WORD": "seen"},
+		})
+	}
+	p := script(`trap 'echo caught >&2; exit 7' TERM; echo out $WORD; while :; do sleep 0.05; done`)
+	p.WaitForLog(t, "out seen", 10*time.Second)
+	require.True(t, p.Running())
+	require.Empty(t, p.Log())
+	p.Signal(t, syscall.SIGTERM)
+	require.Equal(t, 7, p.Wait(t, 10*time.Second))
+	require.Equal(t, "caught\n", p.Log())
+
+	p = script("exec sleep 600")
+	p.Kill(t)
+	require.Equal(t, -1, p.Wait(t, time.Second))
+}
