@@ -1,0 +1,93 @@
+package cdc
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/decoder"
+)
+
+// board holds the stream's status, written by the stream and read by whoever asks. Safe for
+// concurrent use.
+type board struct {
+	mu     sync.Mutex
+	status Status
+}
+
+func newBoard(cfg *Config) *board {
+	return &board{status: Status{
+		Stream: cfg.Stream, Slot: cfg.Slot, Publication: cfg.Publication,
+		State: StateConnecting, Since: time.Now(), Reason: "starting",
+		Ignored: map[string]uint64{}, Poison: map[checkpoint.Action]uint64{}, Errors: map[string]uint64{},
+	}}
+}
+
+func (b *board) snapshot() Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.status
+	s.Ignored, s.Poison, s.Errors = maps.Clone(s.Ignored), maps.Clone(s.Poison), maps.Clone(s.Errors)
+	return s
+}
+
+func (b *board) update(change func(*Status)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(&b.status)
+}
+
+// enter changes the state and reports whether that is news.
+func (b *board) enter(state State, reason string) (changed bool) {
+	b.update(func(s *Status) {
+		changed = s.State != state
+		if changed {
+			s.State, s.Since = state, time.Now()
+		}
+		s.Reason = reason
+		if state != StateStuck {
+			s.Stuck = nil
+		}
+		if state == StateConnecting || state == StateStandby {
+			s.InFlightEvents, s.InFlightBytes, s.OldestUnsettled = 0, 0, time.Time{}
+		}
+	})
+	return changed
+}
+
+// fail notes an error of the given kind.
+func (b *board) fail(kind string, err error) {
+	b.update(func(s *Status) {
+		s.Errors[kind]++
+		s.LastError, s.LastErrorAt = err.Error(), time.Now()
+	})
+}
+
+// progress is what a session reports of itself.
+func (b *board) progress(t *checkpoint.Tracker, c *counters, received, confirmed pglogrepl.LSN, lastByte time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := &b.status
+	frontier := t.Frontier()
+	if frontier != s.Frontier || t.Idle() {
+		s.LastProgress = time.Now()
+	}
+	s.Frontier, s.Confirmed, s.Received = frontier, confirmed, received
+	s.InFlightEvents, s.InFlightBytes = t.InFlight()
+	s.OldestUnsettled, _ = t.Oldest()
+	s.LastReceived = lastByte
+	if c.events > 0 {
+		s.LastEvent = time.Now()
+	}
+	s.Events += c.events
+	s.Transactions += c.transactions
+	for kind, n := range c.ignored {
+		if n > 0 {
+			s.Ignored[decoder.Kind(kind).String()] += n
+		}
+	}
+	*c = counters{}
+}

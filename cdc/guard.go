@@ -1,0 +1,325 @@
+package cdc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"go.uber.org/zap"
+
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/decoder"
+)
+
+// guard is the goroutine beside a session that owns the SQL connection. Every status interval it
+//
+//  1. records poison events and partition counts that the session handed over,
+//  2. checks that the publication still sends every row,
+//  3. records the frontier in the registry,
+//
+// and only then allows the session to confirm that frontier. So nothing is confirmed past a hole in
+// the publication, nothing before it is recorded what became of each event, and a slot that is
+// beyond the registry was moved by somebody else.
+type guard struct {
+	server   *Server
+	registry *Registry
+	cfg      *Config
+	log      *zap.Logger
+	mailbox  *checkpoint.Mailbox
+	verdicts map[checkpoint.Position]checkpoint.Verdict
+
+	poke chan struct{} // do a round now
+	down chan struct{} // closed once err is set
+
+	sql      chan struct{} // full while the connection and the fields below are in use
+	verified PublicationState
+	recorded pglogrepl.LSN // in the registry
+	at       time.Time     // when
+	rounds   int
+
+	mu         sync.Mutex
+	frontier   pglogrepl.LSN
+	committed  pglogrepl.LSN // end of the last transaction that had events
+	poison     []checkpoint.Poison
+	partitions map[string]int32
+	stuck      *checkpoint.Poison
+	allowed    pglogrepl.LSN
+	offset     time.Duration
+	err        error
+}
+
+const (
+	// An idle stream follows the server's keepalives. Recording that writes log itself, which
+	// brings the next keepalive: so small steps are taken rarely.
+	lazyBytes    = 256 << 10
+	lazyInterval = time.Minute
+
+	clockRounds = 30 // rounds between two measurements of the server's clock
+)
+
+var errReleased = errors.New("the operator has decided about the stuck event")
+
+func newGuard(s *Server, state PublicationState, start, recorded pglogrepl.LSN, run checkpoint.Run) *guard {
+	return &guard{
+		server: s, registry: s.Registry(), cfg: s.cfg, log: s.log, mailbox: run.Mailbox, verdicts: run.Verdicts,
+		sql: make(chan struct{}, 1), poke: make(chan struct{}, 1), down: make(chan struct{}),
+		verified: state, recorded: recorded, at: time.Now(), frontier: start, allowed: start,
+		partitions: map[string]int32{},
+	}
+}
+
+// run works until ctx ends or something is wrong, which the session learns from failed.
+func (g *guard) run(ctx context.Context) {
+	ticker := time.NewTicker(g.cfg.StatusInterval)
+	defer ticker.Stop()
+	for {
+		if err := g.round(ctx, false); err != nil {
+			if ctx.Err() == nil {
+				g.mu.Lock()
+				g.err = err
+				g.mu.Unlock()
+				close(g.down)
+			}
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-g.poke:
+		}
+	}
+}
+
+// failed returns why the guard ended, nil while it works.
+func (g *guard) failed() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
+}
+
+// report tells the guard how far everything is settled.
+func (g *guard) report(frontier, committed pglogrepl.LSN) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.frontier, g.committed = frontier, committed
+}
+
+// mayConfirm is how far the session may confirm.
+func (g *guard) mayConfirm() (pglogrepl.LSN, time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.allowed, g.offset
+}
+
+// record hands over what must be in the database before anything behind it is confirmed.
+func (g *guard) record(poison []checkpoint.Poison, partitions []checkpoint.Partitions) {
+	g.mu.Lock()
+	g.poison = append(g.poison, poison...)
+	for _, p := range partitions {
+		g.partitions[p.Topic] = p.Count
+	}
+	g.mu.Unlock()
+	g.knock()
+}
+
+// watch makes the guard look for the operator's verdict on a stuck event.
+func (g *guard) watch(p checkpoint.Poison) {
+	g.mu.Lock()
+	g.stuck = &p
+	g.mu.Unlock()
+	g.knock()
+}
+
+func (g *guard) knock() {
+	select {
+	case g.poke <- struct{}{}:
+	default:
+	}
+}
+
+// resolve finds the outbox that a relation belongs to. It may wait for a round to end.
+func (g *guard) resolve(ctx context.Context, rel *decoder.Relation) (*decoder.Mapping, bool, error) {
+	if err := g.acquire(ctx); err != nil {
+		return nil, false, err
+	}
+	defer g.release()
+	return g.server.ResolveRelation(ctx, rel.OID, rel.Schema, rel.Table)
+}
+
+func (g *guard) acquire(ctx context.Context) error {
+	select {
+	case g.sql <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (g *guard) release() { <-g.sql }
+
+// round is one turn of the guard. The last one of a session takes small steps too.
+func (g *guard) round(ctx context.Context, last bool) error {
+	if err := g.acquire(ctx); err != nil {
+		return err
+	}
+	defer g.release()
+	g.mu.Lock()
+	frontier, committed, stuck := g.frontier, g.committed, g.stuck
+	poison, partitions := g.poison, g.partitions
+	g.poison, g.partitions = nil, map[string]int32{}
+	g.mu.Unlock()
+
+	if len(partitions) > 0 {
+		if err := g.registry.RecordPartitions(ctx, partitions); err != nil {
+			return err
+		}
+	}
+	if err := g.recordPoison(ctx, poison); err != nil {
+		return err
+	}
+	if err := g.checkPublication(ctx); err != nil {
+		return err
+	}
+	if g.rounds%clockRounds == 0 {
+		if err := g.measureClock(ctx); err != nil {
+			return err
+		}
+	}
+	g.rounds++
+	if stuck != nil {
+		if err := g.lookForVerdict(ctx, stuck); err != nil {
+			return err
+		}
+	}
+	small := frontier-g.recorded < lazyBytes && time.Since(g.at) < lazyInterval
+	lazy := small && g.recorded >= committed && !last
+	if frontier > g.recorded && !lazy {
+		if err := g.registry.Confirm(ctx, frontier, g.server.Timeline); err != nil {
+			return err
+		}
+		g.recorded, g.at = frontier, time.Now()
+	}
+	g.mu.Lock()
+	g.allowed = max(g.allowed, min(frontier, g.recorded))
+	g.mu.Unlock()
+	return nil
+}
+
+func (g *guard) checkPublication(ctx context.Context) error {
+	state, err := g.server.CheckPublication(ctx)
+	if err != nil {
+		var fatal *FatalError
+		if errors.As(err, &fatal) {
+			fatal.Problem += "; " + gapBetween(g.verified.LSN, g.now(ctx))
+		}
+		return err
+	}
+	if err := state.Since(g.verified, g.verified.LSN, g.cfg); err != nil {
+		return err
+	}
+	if !state.Equal(g.verified) {
+		g.log.Warn("publication was altered; every insert is still published",
+			zap.String("publication", g.cfg.Publication), zap.Stringer("verified_lsn", g.verified.LSN),
+			zap.Stringer("lsn", state.LSN))
+		if err := g.registry.recordPublication(ctx, state); err != nil {
+			return err
+		}
+	}
+	g.verified = state
+	return nil
+}
+
+// now is the server's write position, for messages: 0/0 when it cannot be read.
+func (g *guard) now(ctx context.Context) (lsn pglogrepl.LSN) {
+	_ = g.server.SQL.QueryRow(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&lsn)
+	return lsn
+}
+
+// recordPoison writes down events that will not reach their topics, and settles them after that.
+// What fits nowhere is only let go while its row can still be read.
+func (g *guard) recordPoison(ctx context.Context, poison []checkpoint.Poison) error {
+	if len(poison) == 0 {
+		return nil
+	}
+	kept := poison[:0]
+	for _, p := range poison {
+		if p.Action != checkpoint.Unfit {
+			kept = append(kept, p)
+			continue
+		}
+		retained, err := g.rowRetained(ctx, p)
+		if err != nil {
+			return err
+		}
+		if retained {
+			kept = append(kept, p)
+			continue
+		}
+		p.Action = checkpoint.Stopped
+		p.Reason += "; and its row is not in " + p.Table + " any more"
+		g.mailbox.PutPoison(p)
+	}
+	if err := g.registry.RecordPoison(ctx, kept, g.cfg.FollowKey); err != nil {
+		return err
+	}
+	seqs := make([]uint64, 0, len(kept))
+	for _, p := range kept {
+		g.log.Warn("event is not delivered", poisonFields(p)...)
+		seqs = append(seqs, p.Seq)
+		if _, released := g.verdicts[p.Position]; released {
+			if err := g.registry.ConsumeRelease(ctx, p.Position); err != nil {
+				return err
+			}
+		}
+	}
+	g.mailbox.Settle(seqs)
+	return nil
+}
+
+func (g *guard) rowRetained(ctx context.Context, p checkpoint.Poison) (bool, error) {
+	i := slices.IndexFunc(g.cfg.Mappings, func(m decoder.Mapping) bool { return m.Name() == p.Table })
+	if i < 0 || p.EventID == "" {
+		return false, nil
+	}
+	return g.registry.RowRetained(ctx, &g.cfg.Mappings[i], p.EventID)
+}
+
+func (g *guard) lookForVerdict(ctx context.Context, stuck *checkpoint.Poison) error {
+	verdicts, err := g.registry.Releases(ctx)
+	if err != nil {
+		return err
+	}
+	if v, ok := verdicts[stuck.Position]; ok {
+		g.log.Info("stuck event is released", zap.Stringer("position", stuck.Position), zap.String("verdict", string(v)))
+		g.mailbox.Fail(errReleased)
+	}
+	return nil
+}
+
+// measureClock finds how far the server's clock is ahead of ours, to within half a round trip.
+func (g *guard) measureClock(ctx context.Context) error {
+	var theirs time.Time
+	before := time.Now()
+	if err := g.server.SQL.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&theirs); err != nil {
+		return Diagnose(fmt.Errorf("read the server's clock: %w", err))
+	}
+	took := time.Since(before)
+	g.mu.Lock()
+	g.offset = theirs.Sub(before.Add(took / 2))
+	g.mu.Unlock()
+	return nil
+}
+
+// poisonFields names an event in a log line: never its payload or key.
+func poisonFields(p checkpoint.Poison) []zap.Field {
+	return []zap.Field{
+		zap.Stringer("position", p.Position), zap.String("event_id", p.EventID), zap.String("table", p.Table),
+		zap.String("topic", p.Topic), zap.Int("size", p.Size), zap.String("action", string(p.Action)),
+		zap.String("reason", p.Reason),
+	}
+}

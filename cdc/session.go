@@ -1,0 +1,517 @@
+package cdc
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"go.uber.org/zap"
+
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/decoder"
+)
+
+// session is one START_REPLICATION: its goroutine alone reads and writes the replication
+// connection, decodes, publishes and tracks. Others reach it through the mailbox and the guard.
+type session struct {
+	cfg     *Config
+	log     *zap.Logger
+	server  *Server
+	conn    net.Conn
+	sink    Sink
+	board   *board
+	guard   *guard
+	decoder *decoder.Decoder
+	tracker *checkpoint.Tracker
+	mailbox *checkpoint.Mailbox
+	mail    checkpoint.Mail
+	acks    chan struct{} // the mailbox's wake, passed on by watch
+
+	waiting atomic.Bool // about to read with nothing to do: acknowledgements interrupt
+
+	received  pglogrepl.LSN // highest position that the server has sent
+	keepalive pglogrepl.LSN // of the last keepalive
+	committed pglogrepl.LSN // end of the last transaction that had events
+	hasEvents bool          // so has the open one
+	confirmed pglogrepl.LSN // last reported as flushed
+	unflushed bool          // events were published since the last Flush
+	stuck     *checkpoint.Poison
+
+	lastStatus time.Time
+	lastBoard  time.Time
+	interval   time.Duration // between two status reports
+	replyNow   bool          // the server asked for a status
+	counters   counters
+}
+
+// counters count between two reports to the board.
+type counters struct {
+	events, transactions uint64
+	ignored              [decoder.KindMessage + 1]uint64 // by kind
+}
+
+// boardInterval is how stale the board may be while the stream is busy.
+const boardInterval = 20 * time.Millisecond
+
+// errSink marks errors by which the sink ended a run.
+var errSink = errors.New("deliver")
+
+// run streams until ctx ends (nil, after a drain), or something is wrong.
+func (s *session) run(ctx context.Context) error {
+	err := s.stream(ctx)
+	var changed *checkpoint.PartitionsChangedError
+	switch {
+	case ctx.Err() != nil && !Fatal(err):
+		return s.drain(ctx)
+	case errors.As(err, &changed): // reported once everything that can be settled is
+		return errors.Join(err, s.farewell(ctx))
+	}
+	return err
+}
+
+// stream reads until something ends it.
+func (s *session) stream(ctx context.Context) error {
+	frontend := s.server.Repl.Frontend()
+	s.server.burst.before = func(busy bool) error { return s.beforeRead(ctx, busy) }
+	defer func() { s.server.burst.before = nil }()
+	for {
+		msg, err := frontend.Receive()
+		if err != nil {
+			if timeout(err) {
+				if err := s.checkSilence(); err != nil {
+					return err
+				}
+				continue
+			}
+			return s.receiveError(ctx, err)
+		}
+		if err := s.handle(ctx, msg); err != nil {
+			return err
+		}
+	}
+}
+
+func timeout(err error) bool {
+	var netErr net.Error
+	return errors.As(err, &netErr) && netErr.Timeout()
+}
+
+func (s *session) receiveError(ctx context.Context, err error) error {
+	var large *pgproto3.ExceededMaxBodyLenErr
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &large):
+		return &FatalError{
+			Object:  fmt.Sprintf("row after %s", s.received),
+			Problem: fmt.Sprintf("takes %d bytes, the limit of one message is %d", large.ActualBodyLen, large.MaxExpectedBodyLen),
+			Remedy:  "raise WALRELAY_MAX_MESSAGE_BYTES",
+		}
+	}
+	return fmt.Errorf("read from server: %w", err)
+}
+
+// beforeRead is called when everything received has been handled and the next read will touch the
+// socket. Its errors end the session.
+func (s *session) beforeRead(ctx context.Context, busy bool) error {
+	if s.unflushed {
+		s.sink.Flush()
+		s.unflushed = false
+	}
+	if err := s.attend(ctx); err != nil {
+		return err
+	}
+	if err := s.conn.SetReadDeadline(s.lastStatus.Add(s.interval)); err != nil {
+		return fmt.Errorf("set read deadline: %w", err)
+	}
+	if busy {
+		return nil
+	}
+	// From here on an outcome interrupts the read. One that came before is taken now.
+	s.waiting.Store(true)
+	return s.takeMail(ctx)
+}
+
+// attend does what is due besides reading: outcomes, the guard's word, status, board.
+func (s *session) attend(ctx context.Context) error {
+	s.waiting.Store(false)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := s.takeMail(ctx); err != nil {
+		return err
+	}
+	if err := s.guard.failed(); err != nil {
+		return err
+	}
+	now := time.Now()
+	if s.replyNow || now.Sub(s.lastStatus) >= s.interval {
+		if err := s.status(now); err != nil {
+			return err
+		}
+	}
+	if s.tracker.Idle() || now.Sub(s.lastBoard) >= boardInterval {
+		s.lastBoard = now
+		s.publish()
+	}
+	return nil
+}
+
+func (s *session) publish() {
+	s.board.progress(s.tracker, &s.counters, s.received, s.confirmed, s.server.burst.last)
+}
+
+// takeMail settles what the sink reports, and adopts the last keepalive when nothing is left.
+func (s *session) takeMail(ctx context.Context) error {
+	s.mailbox.Take(&s.mail)
+	if err := s.tracker.Settle(s.mail.Settled); err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	if len(s.mail.Poison) > 0 || len(s.mail.Partitions) > 0 {
+		if err := s.takePoison(ctx); err != nil {
+			return err
+		}
+	}
+	if s.tracker.Idle() && s.keepalive > s.tracker.Frontier() {
+		s.tracker.Adopt(s.keepalive)
+	}
+	s.guard.report(s.tracker.Frontier(), s.committed)
+	if s.mail.Err != nil {
+		return fmt.Errorf("%w: %w", errSink, s.mail.Err)
+	}
+	return nil
+}
+
+// takePoison hands over what the guard has to record; a stopped event freezes the session.
+func (s *session) takePoison(ctx context.Context) error {
+	recordable := make([]checkpoint.Poison, 0, len(s.mail.Poison))
+	var stuck *checkpoint.Poison
+	for _, p := range s.mail.Poison {
+		if p.Action != checkpoint.Stopped {
+			s.board.update(func(st *Status) { st.Poison[p.Action]++ })
+			recordable = append(recordable, p)
+		} else if stuck == nil || p.Position.Compare(stuck.Position) < 0 {
+			stuck = &p
+		}
+	}
+	if len(recordable) > 0 || len(s.mail.Partitions) > 0 {
+		s.guard.record(recordable, s.mail.Partitions)
+	}
+	if stuck == nil || s.stuck != nil {
+		return nil
+	}
+	return s.freeze(ctx, *stuck)
+}
+
+// freeze keeps slot and connection while one event waits for the operator. It returns when that has
+// decided, or with any other end of the session.
+func (s *session) freeze(ctx context.Context, p checkpoint.Poison) error {
+	s.stuck = &p
+	release := fmt.Sprintf("walrelay stream release %s --verdict retry|skip|dead-letter", p.Position)
+	s.board.enter(StateStuck, fmt.Sprintf("event %s of %s at %s cannot be delivered: %s; `%s` goes on",
+		p.EventID, p.Table, p.Position, p.Reason, release))
+	s.board.update(func(st *Status) {
+		st.Stuck = &p
+		st.Poison[checkpoint.Stopped]++
+	})
+	s.log.Error("stream is stuck at an event", append(poisonFields(p), zap.String("to_go_on", release))...)
+	s.guard.watch(p)
+	return s.wait(ctx, func() bool { return false })
+}
+
+// wait attends to everything but reading until done, or until something ends the session.
+func (s *session) wait(ctx context.Context, done func() bool) error {
+	timer := time.NewTimer(s.interval)
+	defer timer.Stop()
+	for {
+		if err := s.attend(ctx); err != nil {
+			return err
+		}
+		if done() {
+			return nil
+		}
+		timer.Reset(max(time.Until(s.lastStatus.Add(s.interval)), time.Millisecond))
+		select {
+		case <-ctx.Done():
+		case <-s.guard.down:
+		case <-s.acks:
+		case <-timer.C:
+		}
+	}
+}
+
+// watch passes the mailbox's wake on and interrupts an idle read, so that outcomes, the guard's
+// failure and the end of ctx are noticed at once and not at the next status.
+func (s *session) watch(ctx context.Context) {
+	down := s.guard.down
+	for {
+		select {
+		case <-ctx.Done():
+			_ = s.conn.SetReadDeadline(time.Unix(1, 0))
+			return
+		case <-down:
+			down = nil
+		case <-s.mailbox.Wake():
+		}
+		select {
+		case s.acks <- struct{}{}:
+		default:
+		}
+		if s.waiting.Load() {
+			_ = s.conn.SetReadDeadline(time.Unix(1, 0))
+		}
+	}
+}
+
+// status reports to the server. The flush position is the frontier that the guard has allowed.
+func (s *session) status(now time.Time) error {
+	allowed, offset := s.guard.mayConfirm()
+	s.confirmed = max(s.confirmed, allowed)
+	s.board.update(func(st *Status) { st.ClockOffset = offset })
+	s.lastStatus, s.replyNow = now, false
+	return standbyStatus{
+		received: s.received, confirmed: s.confirmed,
+		// A silent server is asked to speak, since we speak often enough that it never has to ask.
+		reply: now.Sub(s.server.burst.last) > s.cfg.ReceiveTimeout/4,
+	}.send(s.conn, now, s.cfg.ReceiveTimeout)
+}
+
+// checkSilence ends a session with a server that does not answer.
+func (s *session) checkSilence() error {
+	if silent := time.Since(s.server.burst.last); silent > s.cfg.ReceiveTimeout {
+		return fmt.Errorf("the server has been silent for %s: the connection counts as dead", silent.Round(time.Second))
+	}
+	return nil
+}
+
+func (s *session) handle(ctx context.Context, msg pgproto3.BackendMessage) error {
+	switch msg := msg.(type) {
+	case *pgproto3.CopyData:
+		return s.copyData(ctx, msg.Data)
+	case *pgproto3.ErrorResponse: // arrives in the stream like any message
+		return Diagnose(fmt.Errorf("stream: %w", pgconn.ErrorResponseToPgError(msg)))
+	case *pgproto3.NoticeResponse:
+		return s.notice(msg)
+	case *pgproto3.ParameterStatus, *pgproto3.NotificationResponse:
+		return nil
+	case *pgproto3.CopyDone, *pgproto3.CommandComplete, *pgproto3.ReadyForQuery:
+		return errors.New("the server ended the stream")
+	default:
+		return fmt.Errorf("message %T does not belong in a stream", msg)
+	}
+}
+
+// notice turns PostgreSQL 18's warning about a publication that it does not find into an error:
+// rows are skipped from here on. The text may be translated, so routine and SQLSTATE identify it
+// (LoadPublications in src/backend/replication/pgoutput/pgoutput.c).
+func (s *session) notice(n *pgproto3.NoticeResponse) error {
+	if n.Routine == "LoadPublications" || n.Code == "55000" {
+		return &FatalError{
+			Object:  quoted("publication", s.cfg.Publication),
+			Problem: fmt.Sprintf("is not there at %s of the log; %s", s.received, silentlySkipped),
+			Remedy:  "create it again, " + republish(s.cfg.Stream),
+			Err:     pgconn.ErrorResponseToPgError((*pgproto3.ErrorResponse)(n)),
+		}
+	}
+	s.log.Warn("notice from the server", zap.String("severity", n.SeverityUnlocalized), zap.String("code", n.Code),
+		zap.String("message", n.Message))
+	return nil
+}
+
+// copyData handles what the server's side of CopyBoth carries:
+// https://www.postgresql.org/docs/current/protocol-replication.html.
+func (s *session) copyData(ctx context.Context, data []byte) error {
+	switch {
+	case len(data) >= 25 && data[0] == 'w': // XLogData: start, end, clock, message
+		s.receive(pglogrepl.LSN(binary.BigEndian.Uint64(data[1:])))
+		return s.change(ctx, data[25:])
+	case len(data) == 18 && data[0] == 'k': // keepalive: end, clock, reply wanted
+		s.keepalive = pglogrepl.LSN(binary.BigEndian.Uint64(data[1:]))
+		s.receive(s.keepalive)
+		s.replyNow = s.replyNow || data[17] == 1
+		return nil
+	default:
+		return s.undecodable(fmt.Errorf("a message of %d bytes is neither data nor keepalive", len(data)))
+	}
+}
+
+func (s *session) receive(lsn pglogrepl.LSN) {
+	s.received = max(s.received, lsn)
+	s.tracker.Receive(lsn)
+}
+
+func (s *session) change(ctx context.Context, wal []byte) error {
+	kind, err := s.decoder.Decode(wal)
+	if err != nil {
+		return s.undecodable(err)
+	}
+	switch kind {
+	case decoder.KindEvent:
+		seq, err := s.tracker.Add(len(wal) + eventOverhead)
+		if err != nil {
+			return s.undecodable(err)
+		}
+		s.counters.events++
+		s.hasEvents = true
+		s.sink.Publish(seq, s.decoder.Event())
+		s.unflushed = true
+		if s.tracker.Full() {
+			return s.waitForRoom(ctx)
+		}
+	case decoder.KindBegin:
+		if err := s.tracker.Begin(s.decoder.Begin().CommitTime); err != nil {
+			return s.undecodable(err)
+		}
+	case decoder.KindCommit:
+		commit := s.decoder.Commit()
+		s.receive(commit.EndLSN)
+		s.counters.transactions++
+		if s.hasEvents {
+			s.committed, s.hasEvents = commit.EndLSN, false
+		}
+		if err := s.tracker.Commit(commit.EndLSN); err != nil {
+			return s.undecodable(err)
+		}
+	case decoder.KindRelation:
+		return s.relation(ctx)
+	case decoder.KindUpdate, decoder.KindDelete, decoder.KindTruncate, decoder.KindForeignInsert, decoder.KindMessage:
+		s.counters.ignored[kind]++
+	case decoder.KindType, decoder.KindOrigin:
+	}
+	return nil
+}
+
+// eventOverhead is what an event takes in memory beside its bytes, roughly.
+const eventOverhead = 160
+
+// undecodable ends the stream for good: the same bytes would come again.
+func (s *session) undecodable(err error) error {
+	return &FatalError{
+		Object: fmt.Sprintf("log near %s", s.received), Problem: "cannot be decoded", Err: err,
+		Remedy: "upgrade walrelay, or report it; the slot keeps its position meanwhile",
+	}
+}
+
+// relation decides about a relation that has none of the configured names.
+func (s *session) relation(ctx context.Context) error {
+	rel := s.decoder.Relation()
+	if rel.Mapping != nil {
+		return nil
+	}
+	mapping, ok, err := s.guard.resolve(ctx, rel)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		s.log.Info("inserts into a table that is no outbox are ignored",
+			zap.String("table", tableName(rel.Schema, rel.Table)))
+		return s.decoder.Ignore(rel.OID)
+	}
+	return s.decoder.Bind(rel.OID, mapping)
+}
+
+// waitForRoom lets acknowledgements make room, while status reports go on.
+func (s *session) waitForRoom(ctx context.Context) error {
+	s.sink.Flush()
+	s.unflushed = false
+	return s.wait(ctx, func() bool { return !s.tracker.Full() })
+}
+
+// drain ends a session in good order: what is in flight gets its time, the last position is
+// recorded and confirmed, and the server is told that we are done. ctx has ended or goes on; the
+// drain has a time of its own.
+func (s *session) drain(ctx context.Context) error {
+	s.board.enter(StateDraining, "stopping: waiting for acknowledgements")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
+	defer cancel()
+	s.sink.Flush()
+	timer := time.NewTimer(s.interval)
+	defer timer.Stop()
+	for s.stuck == nil && s.mail.Err == nil && s.unsettled() > 0 {
+		select {
+		case <-s.mailbox.Wake():
+		case <-s.acks:
+		case <-timer.C:
+			if err := s.status(time.Now()); err != nil {
+				return err
+			}
+			timer.Reset(s.interval)
+		case <-s.guard.down:
+			return s.guard.failed()
+		case <-ctx.Done():
+			s.log.Warn("stopped before everything was acknowledged: it will be delivered again",
+				zap.Int("events", s.unsettled()))
+			return s.farewell(ctx)
+		}
+	}
+	return s.farewell(ctx)
+}
+
+// unsettled takes the mail and counts what is left. Errors of the run end the wait, nothing more.
+func (s *session) unsettled() int {
+	s.mailbox.Take(&s.mail)
+	if err := s.tracker.Settle(s.mail.Settled); err != nil {
+		s.mail.Err = err
+	}
+	for _, p := range s.mail.Poison {
+		if p.Action == checkpoint.Stopped {
+			s.stuck = &p
+		} else {
+			s.guard.record([]checkpoint.Poison{p}, nil)
+		}
+	}
+	if s.tracker.Idle() && s.keepalive > s.tracker.Frontier() {
+		s.tracker.Adopt(s.keepalive)
+	}
+	events, _ := s.tracker.InFlight()
+	return events
+}
+
+// farewell records and confirms the frontier and ends the stream, so that a restart repeats nothing.
+func (s *session) farewell(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
+	defer cancel()
+	s.guard.report(s.tracker.Frontier(), s.committed)
+	if err := s.guard.round(ctx, true); err != nil {
+		return fmt.Errorf("record the last position: %w", err)
+	}
+	now := time.Now()
+	if err := s.status(now); err != nil {
+		return err
+	}
+	s.publish()
+	s.log.Info("last position confirmed", zap.Stringer("confirmed_lsn", s.confirmed))
+	return s.endCopy(ctx)
+}
+
+const farewellTimeout = 5 * time.Second
+
+// endCopy sends CopyDone and reads until the server has ended the command, which proves that it has
+// taken the last status in. Data that still arrives belongs to the next session.
+func (s *session) endCopy(ctx context.Context) error {
+	deadline, _ := ctx.Deadline()
+	if err := s.conn.SetDeadline(deadline); err != nil {
+		return fmt.Errorf("end stream: %w", err)
+	}
+	frontend := s.server.Repl.Frontend()
+	frontend.Send(&pgproto3.CopyDone{})
+	if err := frontend.Flush(); err != nil {
+		return fmt.Errorf("end stream: %w", err)
+	}
+	for {
+		msg, err := frontend.Receive()
+		if err != nil {
+			return fmt.Errorf("end stream: %w", err)
+		}
+		if _, ok := msg.(*pgproto3.ReadyForQuery); ok {
+			return nil
+		}
+	}
+}

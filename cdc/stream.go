@@ -1,0 +1,298 @@
+package cdc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/decoder"
+)
+
+// Stream carries one slot into one sink. See the package comment for its states.
+type Stream struct {
+	cfg   Config
+	log   *zap.Logger
+	sink  Sink
+	board *board
+	lag   *LagReader
+
+	warned map[string]bool // warnings that the log has already
+	holder int32           // process that holds the slot, as last logged
+}
+
+// New returns a stream. It does no I/O. The configuration must be valid.
+func New(cfg Config, sink Sink) (*Stream, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Stream{cfg: cfg, log: cfg.Logger, sink: sink, board: newBoard(&cfg), warned: map[string]bool{}}
+	s.lag = NewLagReader(&s.cfg)
+	return s, nil
+}
+
+// Status returns a snapshot. Safe for concurrent use.
+func (s *Stream) Status() Status { return s.board.snapshot() }
+
+// Lag asks the server about the slot. Safe for concurrent use; ctx should end within a second.
+func (s *Stream) Lag(ctx context.Context) (Lag, error) { return s.lag.Lag(ctx) }
+
+// Run streams until ctx ends, and then returns nil after a drain. It tries for ever what trying can
+// mend; a *FatalError is what it cannot.
+func (s *Stream) Run(ctx context.Context) error {
+	defer s.board.enter(StateStopped, "stopped")
+	defer func() { _ = s.lag.Close(context.WithoutCancel(ctx)) }()
+	for attempt := 0; ; {
+		began := time.Now()
+		streamed, err := s.session(ctx)
+		var changed *checkpoint.PartitionsChangedError
+		switch {
+		case ctx.Err() != nil && (err == nil || !Fatal(err)):
+			if err != nil && streamed {
+				s.log.Warn("stopped without a last confirmation: what was in flight will be delivered again", zap.Error(err))
+			}
+			return nil
+		case Fatal(err):
+			s.board.fail(kindOf(err), err)
+			return err
+		case errors.Is(err, errReleased), errors.As(err, &changed):
+			attempt = 0
+			continue
+		}
+		if streamed && time.Since(began) > s.cfg.BackoffMax {
+			attempt = 0
+		}
+		if !s.pause(ctx, err, attempt) {
+			return nil
+		}
+		attempt++
+	}
+}
+
+// pause reports why the stream does not stream, and waits before the next attempt.
+func (s *Stream) pause(ctx context.Context, err error, attempt int) bool {
+	var active *SlotActiveError
+	wait := backoff(&s.cfg, attempt)
+	if errors.As(err, &active) {
+		// The slot is the lock. Look often, so that a takeover takes seconds.
+		wait = time.Second/2 + rand.N(time.Second/2)
+		reason := fmt.Sprintf("server process %d holds slot %s; waiting for it", active.PID, s.cfg.Slot)
+		if s.board.enter(StateStandby, reason) || s.holder != active.PID {
+			s.log.Info("standing by: another session holds the slot", zap.String("slot", s.cfg.Slot), zap.Int32("pid", active.PID))
+		}
+		s.holder = active.PID
+	} else {
+		s.board.fail(kindOf(err), err)
+		s.board.enter(StateConnecting, err.Error())
+		s.log.Warn("stream interrupted, trying again", zap.Error(err), zap.Int("attempt", attempt+1), zap.Duration("in", wait))
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// backoff is the pause after the attempt: doubling from BackoffMin to BackoffMax, the upper half random.
+func backoff(cfg *Config, attempt int) time.Duration {
+	d := cfg.BackoffMax
+	if attempt < 16 {
+		d = min(d, cfg.BackoffMin<<attempt)
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// kindOf labels an error for the metrics.
+func kindOf(err error) string {
+	var decode *decoder.Error
+	switch {
+	case errors.As(err, &decode):
+		return "decode"
+	case errors.Is(err, errSink):
+		return "kafka"
+	default:
+		return "postgres"
+	}
+}
+
+// session connects, checks, acquires the slot and streams. It reports whether it came to streaming.
+func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
+	server, err := Dial(ctx, &s.cfg)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		server.Close(closing)
+	}()
+	warnings, err := server.Preflight(ctx)
+	if err != nil {
+		return false, err
+	}
+	s.warn(warnings)
+	if _, err := server.Register(ctx); err != nil {
+		return false, err
+	}
+	if err := server.StartReplication(ctx); err != nil {
+		return false, err
+	}
+	reg, err := server.Claim(ctx)
+	if err != nil {
+		return false, err
+	}
+	s.warn(reg.Warnings)
+	run, err := s.prepareRun(ctx, server, reg)
+	if err != nil {
+		return false, err
+	}
+	return s.stream(ctx, server, reg, run)
+}
+
+// prepareRun collects what the sink has to know. A verdict to try again is used up by trying.
+func (s *Stream) prepareRun(ctx context.Context, server *Server, reg *Registration) (checkpoint.Run, error) {
+	run := checkpoint.Run{Mailbox: checkpoint.NewMailbox(), Partitions: reg.Partitions}
+	var err error
+	if run.Verdicts, err = server.Registry().Releases(ctx); err != nil {
+		return run, err
+	}
+	if s.cfg.FollowKey {
+		if run.DeadKeys, err = server.Registry().DeadKeys(ctx); err != nil {
+			return run, err
+		}
+	}
+	for position, verdict := range run.Verdicts {
+		if verdict == checkpoint.VerdictRetry {
+			if err := server.Registry().ConsumeRelease(ctx, position); err != nil {
+				return run, err
+			}
+		}
+	}
+	return run, nil
+}
+
+// stream runs a session with its guard beside it.
+func (s *Stream) stream(ctx context.Context, server *Server, reg *Registration, run checkpoint.Run) (bool, error) {
+	start := reg.Slot.ConfirmedFlush
+	// The guard outlives ctx, since a drain needs it.
+	guarded, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	watching, unwatch := context.WithCancel(ctx)
+	guard := newGuard(server, reg.Publication, start, reg.Confirmed, run)
+	sess := &session{
+		cfg: &s.cfg, log: s.log, server: server, conn: server.Repl.Conn(), sink: s.sink, board: s.board, guard: guard,
+		decoder: decoder.New(decoder.Config{Mappings: s.cfg.Mappings, Epoch: reg.Epoch, Timeline: server.timelines.At}),
+		tracker: checkpoint.NewTracker(start, s.cfg.Window), mailbox: run.Mailbox, acks: make(chan struct{}, 1),
+		received: start, confirmed: start, lastStatus: time.Now(),
+		interval: s.statusInterval(server),
+	}
+	server.Repl.Frontend().SetMaxBodyLen(s.cfg.MaxMessageBytes)
+
+	var group sync.WaitGroup
+	group.Go(func() { guard.run(guarded) })
+	group.Go(func() { sess.watch(watching) })
+	err := sess.begin(ctx, run)
+	if err == nil {
+		s.board.update(func(st *Status) {
+			st.SystemID, st.Epoch, st.Timeline = server.SystemID, reg.Epoch, server.Timeline
+		})
+		s.board.enter(StateStreaming, "")
+		s.log.Info("streaming", zap.String("slot", s.cfg.Slot), zap.Stringer("confirmed_lsn", start),
+			zap.Uint32("epoch", reg.Epoch), zap.Uint32("timeline", server.Timeline), zap.Int("server_version", server.Version))
+		err = sess.run(ctx)
+	}
+	cancel()
+	unwatch()
+	group.Wait()
+	s.board.update(func(st *Status) { st.Reconnects++ })
+
+	var changed *checkpoint.PartitionsChangedError
+	if errors.As(err, &changed) {
+		return true, s.adoptPartitions(ctx, server, changed)
+	}
+	return true, err
+}
+
+// begin starts the sink's run. That may take as long as the brokers are away, so it is done beside
+// the status reports, which keep the slot ours.
+func (s *session) begin(ctx context.Context, run checkpoint.Run) error {
+	s.board.enter(StateConnecting, "reaching the brokers")
+	for attempt := 0; ; attempt++ {
+		done := make(chan error, 1)
+		beginning, cancel := context.WithCancel(ctx)
+		go func() { done <- s.sink.Begin(beginning, run) }()
+		beginErr, err := await(ctx, s, done)
+		cancel()
+		if err != nil {
+			<-done // Begin returns soon after its context has ended
+			return err
+		}
+		if beginErr == nil {
+			return nil
+		}
+		s.board.fail("kafka", beginErr)
+		s.board.enter(StateConnecting, "start producing: "+beginErr.Error())
+		s.log.Warn("cannot start producing, trying again", zap.Error(beginErr), zap.Int("attempt", attempt+1))
+		again := time.NewTimer(backoff(s.cfg, attempt))
+		_, err = await(ctx, s, again.C)
+		again.Stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// await keeps the server informed until done answers. Its second result ends the session.
+func await[T any](ctx context.Context, s *session, done <-chan T) (answer T, err error) {
+	timer := time.NewTimer(s.interval)
+	defer timer.Stop()
+	for {
+		if err := s.attend(ctx); err != nil {
+			return answer, err
+		}
+		timer.Reset(s.interval)
+		select {
+		case answer = <-done:
+			return answer, nil
+		case <-ctx.Done():
+		case <-s.guard.down:
+		case <-timer.C:
+		}
+	}
+}
+
+// adoptPartitions starts a new epoch for a topic that has another number of partitions now. The
+// session has drained, so nothing is in flight under the old one.
+func (s *Stream) adoptPartitions(ctx context.Context, server *Server, changed *checkpoint.PartitionsChangedError) error {
+	epoch, err := server.Registry().RaiseEpoch(ctx, map[string]int32{changed.Topic: changed.Count})
+	if err != nil {
+		return err
+	}
+	s.log.Info("epoch raised: a topic has another number of partitions", zap.String("topic", changed.Topic),
+		zap.Int32("recorded", changed.Recorded), zap.Int32("partitions", changed.Count), zap.Uint32("epoch", epoch))
+	return changed
+}
+
+// statusInterval is at most a third of what the server allows between two reports.
+func (s *Stream) statusInterval(server *Server) time.Duration {
+	if server.WALSenderTimeout == 0 {
+		return s.cfg.StatusInterval
+	}
+	return min(s.cfg.StatusInterval, server.WALSenderTimeout/3)
+}
+
+func (s *Stream) warn(warnings []string) {
+	for _, w := range warnings {
+		if !s.warned[w] {
+			s.warned[w] = true
+			s.log.Warn(w)
+		}
+	}
+}
