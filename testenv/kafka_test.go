@@ -46,3 +46,22 @@ func TestKafka_ProduceAndConsume(t *testing.T) {
 		func(string) func(*kgo.Record, int) int { return func(_ *kgo.Record, n int) int { return n - 1 } })))
 	require.EqualValues(t, 1, consumer.WaitFor(t, 1, 30*time.Second)[0].Partition)
 }
+
+func TestConsumer_Isolation(t *testing.T) {
+	t.Parallel()
+	kafka := testenv.Kafka(t)
+	topic := kafka.Topic(t, 1, nil)
+	client, err := kgo.NewClient(kgo.SeedBrokers(kafka.Addrs()...), kgo.DefaultProduceTopic(topic),
+		kgo.TransactionalID(topic))
+	require.NoError(t, err)
+	defer client.Close()
+	for value, end := range map[string]kgo.TransactionEndTry{"aborted": kgo.TryAbort, "committed": kgo.TryCommit} {
+		require.NoError(t, client.BeginTransaction())
+		require.NoError(t, client.ProduceSync(t.Context(), kgo.StringRecord(value)).FirstErr())
+		require.NoError(t, client.EndTransaction(t.Context(), end))
+	}
+	kafka.Consume(t, topic).WaitFor(t, 2, 30*time.Second)
+	committed := kafka.ConsumeCommitted(t, topic)
+	require.Equal(t, "committed", string(committed.WaitFor(t, 1, 30*time.Second)[0].Value))
+	require.Empty(t, committed.Rest(t, 300*time.Millisecond))
+}
