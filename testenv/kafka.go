@@ -20,7 +20,8 @@ type KafkaConfig struct {
 	Brokers int
 	// Settings go into each server.properties, over the defaults of testenv (see broker.properties).
 	Settings map[string]string
-	// JVM are options for java, behind the defaults. "-Xmx2g" is one for benchmarks.
+	// JVM are options for java, behind the defaults, which suit tests: 512 MB of heap, the serial
+	// collector, the fast compiler only. Benchmarks want "-Xmx2g" and "-XX:TieredStopAtLevel=4".
 	JVM []string
 	// Listener is one more way in, beside the plain one, with a protocol of its own or through a
 	// proxy. Nil means none.

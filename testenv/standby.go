@@ -73,7 +73,8 @@ func (s *Server) newStandby(slot string, cfg Config) (*Server, error) {
 func (s *Server) backup(ctx context.Context, conn *pgx.Conn, to string) (label string, err error) {
 	begin, end := "SELECT pg_backup_start('standby', true)", "SELECT labelfile FROM pg_backup_stop(false)"
 	if s.Major < 15 {
-		begin, end = "SELECT pg_start_backup('standby', true, false)", "SELECT labelfile FROM pg_stop_backup(false, false)"
+		begin = "SELECT pg_start_backup('standby', true, false)"
+		end = "SELECT labelfile FROM pg_stop_backup(false, false)"
 	}
 	if _, err := conn.Exec(ctx, begin); err != nil {
 		return "", err
