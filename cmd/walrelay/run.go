@@ -3,9 +3,18 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/monitor"
+	"github.com/walrelay/walrelay/sink"
 )
+
+var _ cdc.Sink = (*sink.Kafka)(nil)
 
 type runCommand struct{}
 
@@ -30,7 +39,50 @@ func (runCommand) Run(ctx context.Context, cmd *command) error {
 	return nil
 }
 
-// stream puts the parts together: session, sink, monitor.
-func stream(context.Context, *Settings, *zap.Logger) error {
-	return errors.New("streaming is not in this version yet")
+// errStreamEnded ends the sink and the monitor once the stream has.
+var errStreamEnded = errors.New("the stream has ended")
+
+// stream puts the parts together. They end in order: the stream drains, and only then the sink and
+// the monitor, which it needs for that, stop.
+func stream(ctx context.Context, s *Settings, log *zap.Logger) error {
+	var relay *cdc.Stream
+	watch, err := monitor.New(s.monitorConfig(log,
+		func() monitor.Status { return shownStatus(relay.Status()) },
+		func(ctx context.Context) (monitor.Lag, error) {
+			lag, err := relay.Lag(ctx)
+			return shownLag(lag), err
+		}))
+	if err != nil {
+		return err
+	}
+	sinkConfig, err := s.sinkConfig(log)
+	if err != nil {
+		return err
+	}
+	sinkConfig.Observer = watch.Observer()
+	sinkConfig.Now = func() time.Time { return time.Now().Add(relay.ClockOffset()) }
+	kafka, err := sink.New(sinkConfig)
+	if err != nil {
+		return fmt.Errorf("configure the sink: %w", err)
+	}
+	if relay, err = cdc.New(s.cdcConfig(log, sinkConfig.Topic.Columns()), kafka); err != nil {
+		return fmt.Errorf("configure the stream: %w", err)
+	}
+
+	parts, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	group, parts := errgroup.WithContext(parts)
+	group.Go(func() error { return kafka.Run(parts) })
+	if s.AdminAddr.Text != "" {
+		group.Go(func() error { return watch.Run(parts) })
+	}
+	// The stream ends with ctx, or when a part that it needs has ended.
+	streaming, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(parts, func() { stop(context.Cause(parts)) })()
+	group.Go(func() error {
+		defer cancel(errStreamEnded)
+		return relay.Run(streaming)
+	})
+	return group.Wait()
 }

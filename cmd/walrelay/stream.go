@@ -3,37 +3,82 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/walrelay/walrelay/cdc"
 	"github.com/walrelay/walrelay/checkpoint"
 )
 
 type streamCommand struct {
-	Show     streamShowCommand     `cmd:"" help:"Show what is recorded of the stream, and what it is stuck on."`
+	Show     streamShowCommand     `cmd:"" help:"Show the stream's slot, its lag and the verdicts that wait."`
 	Release  streamReleaseCommand  `cmd:"" help:"Decide about the event that the stream is stuck on."`
 	NewEpoch streamNewEpochCommand `cmd:"" help:"Raise the epoch, after restoring a database or re-creating a slot."`
 }
 
-// registry is what these commands need of the stream's tables in PostgreSQL.
-type registry interface {
-	// Show writes what is recorded of the stream.
-	Show(ctx context.Context, stream string, w io.Writer) error
-	// Release records a verdict, which the running stream carries out.
-	Release(ctx context.Context, stream string, position checkpoint.Position, verdict checkpoint.Verdict) error
-	// NewEpoch raises the epoch and returns the new one.
-	NewEpoch(ctx context.Context, stream string) (uint32, error)
+// withRegistry validates the settings and hands the registry of a stream over: the configured one, if
+// name is empty.
+func (c *command) withRegistry(ctx context.Context, name string, use func(*cdc.Registry, *cdc.Config) error) error {
+	if err := c.validate(c.database); err != nil {
+		return err
+	}
+	config := &cdc.Config{
+		ConnString: cdc.Secret(c.settings.DatabaseURL.Reveal()), ConnectTimeout: connectTimeout,
+		Stream: c.settings.StreamName(), Slot: c.settings.Slot.Text,
+	}
+	if name != "" {
+		config.Stream = name
+	}
+	registry, err := cdc.OpenRegistry(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = registry.Close(context.WithoutCancel(ctx)) }()
+	return use(registry, config)
 }
 
 type streamShowCommand struct {
 	Name string `arg:"" optional:"" help:"The stream. Default: the configured one."`
 }
 
-// Run prints the stream's rows.
+// Run prints what the server and the registry know. What a running instance does is in its /status.
 func (c *streamShowCommand) Run(ctx context.Context, cmd *command) error {
-	if err := cmd.validate(cmd.database); err != nil {
+	return cmd.withRegistry(ctx, c.Name, func(registry *cdc.Registry, config *cdc.Config) error {
+		reader := cdc.NewLagReader(config)
+		defer func() { _ = reader.Close(context.WithoutCancel(ctx)) }()
+		lag, err := reader.Lag(ctx)
+		if err != nil {
+			return err
+		}
+		verdicts, err := registry.Releases(ctx)
+		if err != nil {
+			return err
+		}
+		partitions, err := registry.Partitions(ctx)
+		if err != nil {
+			return err
+		}
+
+		var b strings.Builder
+		line := func(name, format string, args ...any) {
+			fmt.Fprintf(&b, "%-16s %s\n", name, fmt.Sprintf(format, args...))
+		}
+		line("stream", "%s", config.Stream)
+		line("slot", "%s, %s, active: %t", config.Slot, lag.WALStatus, lag.Active)
+		line("confirmed", "%s, %d bytes behind", lag.ConfirmedFlush, lag.ConfirmedBytes)
+		line("retained", "%d bytes of write-ahead log", lag.RetainedBytes)
+		line("server time", "%s", lag.ServerTime.UTC().Format(time.RFC3339))
+		for _, topic := range slices.Sorted(maps.Keys(partitions)) {
+			line("topic", "%s, %d partitions", topic, partitions[topic])
+		}
+		for _, position := range slices.SortedFunc(maps.Keys(verdicts), checkpoint.Position.Compare) {
+			line("verdict", "%s %s", position, verdicts[position])
+		}
+		_, err = fmt.Fprint(cmd.stdout, b.String())
 		return err
-	}
-	return newRegistry(cmd.settings).Show(ctx, cmd.streamName(c.Name), cmd.stdout)
+	})
 }
 
 type streamReleaseCommand struct {
@@ -41,43 +86,39 @@ type streamReleaseCommand struct {
 	Verdict  string `required:"" enum:"retry,skip,dead-letter" help:"retry, skip or dead-letter the event."`
 }
 
-// Run records the verdict.
+// Run records the verdict, which the running stream carries out.
 func (c *streamReleaseCommand) Run(ctx context.Context, cmd *command) error {
 	position, err := checkpoint.ParsePosition(c.Position)
 	if err != nil {
 		return usageError{err}
 	}
-	if err := cmd.validate(cmd.database); err != nil {
+	return cmd.withRegistry(ctx, "", func(registry *cdc.Registry, config *cdc.Config) error {
+		if err := registry.Release(ctx, position, checkpoint.Verdict(c.Verdict)); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(cmd.stdout, "stream %s, %s: %s\n", config.Stream, position, c.Verdict)
 		return err
-	}
-	err = newRegistry(cmd.settings).Release(ctx, cmd.streamName(""), position, checkpoint.Verdict(c.Verdict))
-	if err != nil {
-		return fmt.Errorf("release %s: %w", position, err)
-	}
-	_, err = fmt.Fprintf(cmd.stdout, "%s: %s\n", position, c.Verdict)
-	return err
+	})
 }
 
 type streamNewEpochCommand struct {
 	Name string `arg:"" optional:"" help:"The stream. Default: the configured one."`
 }
 
-// Run raises the epoch.
+// Run raises the epoch and says what is left to do.
 func (c *streamNewEpochCommand) Run(ctx context.Context, cmd *command) error {
-	if err := cmd.validate(cmd.database); err != nil {
+	return cmd.withRegistry(ctx, c.Name, func(registry *cdc.Registry, config *cdc.Config) error {
+		start, err := registry.NewEpoch(ctx)
+		if err != nil {
+			return err
+		}
+		next := "the next start creates it, and streams what is committed from then on"
+		if start.SlotExists {
+			next = "the next start goes on from where it stands"
+		}
+		_, err = fmt.Fprintf(cmd.stdout, "stream %s begins epoch %d\nslot %s: %s\n"+
+			"confirmed so far: %s; rows committed after it and not streamed must be published again\n",
+			config.Stream, start.Epoch, start.Slot, next, start.Confirmed)
 		return err
-	}
-	epoch, err := newRegistry(cmd.settings).NewEpoch(ctx, cmd.streamName(c.Name))
-	if err != nil {
-		return fmt.Errorf("raise the epoch: %w", err)
-	}
-	_, err = fmt.Fprintf(cmd.stdout, "epoch %d\n", epoch)
-	return err
-}
-
-func (c *command) streamName(name string) string {
-	if name != "" {
-		return name
-	}
-	return c.settings.StreamName()
+	})
 }

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/monitor"
+	"github.com/walrelay/walrelay/sink"
+)
+
+// connectTimeout limits one attempt to connect to one host of PostgreSQL.
+const connectTimeout = 10 * time.Second
+
+// tickLimit is how long the stream's loop may take to go round: connecting to several hosts that do
+// not answer, and the longest pause, with a margin.
+const tickLimit = 5 * time.Minute
+
+// cdcConfig is what the session needs; route lists the columns of the topic template.
+func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
+	return cdc.Config{
+		ConnString:  cdc.Secret(s.DatabaseURL.Reveal()),
+		Stream:      s.StreamName(),
+		Slot:        s.Slot.Text,
+		Publication: s.Publication.Text,
+		Failover:    s.SlotFailover.Value,
+		Mappings:    s.Mappings(route),
+		Routing:     s.routing(),
+		Delivery:    s.Delivery.Text,
+
+		ConnectTimeout:  connectTimeout,
+		StatusInterval:  s.StatusInterval.Value,
+		ReceiveTimeout:  s.ReceiveTimeout.Value,
+		ShutdownTimeout: s.ShutdownTimeout.Value,
+		BackoffMin:      s.BackoffMin.Value,
+		BackoffMax:      s.BackoffMax.Value,
+
+		Window:          checkpoint.Window{Events: s.InFlightEvents.Value, Bytes: s.InFlightBytes.Bytes},
+		MaxMessageBytes: int(s.MaxMessageBytes.Bytes),
+		FollowKey:       s.DeadLetterFollowKey.Value,
+		Logger:          log.Named("cdc"),
+	}
+}
+
+// routing is everything that decides about an event's topic, key and partition. The id counts, since
+// it stands in for a key that is NULL.
+func (s *Settings) routing() string {
+	return fmt.Sprintf("topic=%q key=%q id=%q", s.Topic.Text, s.ColumnKey.Text, s.ColumnID.Text)
+}
+
+// sinkConfig is what the sink needs but for its observer and its clock.
+func (s *Settings) sinkConfig(log *zap.Logger) (sink.Config, error) {
+	template, err := sink.ParseTemplate(s.Topic.Text)
+	if err != nil {
+		return sink.Config{}, fmt.Errorf("read the topic template: %w", err)
+	}
+	tls, err := s.kafkaTLS()
+	if err != nil {
+		return sink.Config{}, fmt.Errorf("set up TLS: %w", err)
+	}
+	config := sink.Config{
+		Stream:   s.StreamName(),
+		Brokers:  s.KafkaBrokers.Addrs,
+		ClientID: s.KafkaClientID.Text,
+		TLS:      tls,
+
+		Topic:        template,
+		CreateTopics: s.CreateTopics.Value,
+		Partitions:   int32(s.TopicPartitions.Value),  //nolint:gosec // G115: validated
+		Replication:  int16(s.TopicReplication.Value), //nolint:gosec // G115: validated
+		OnPoison:     sink.Policy(s.OnPoison.Text),
+		DeadTopic:    s.DeadLetterTopic.Text,
+		FollowKey:    s.DeadLetterFollowKey.Value,
+		BatchBytes:   int(s.BatchBytes.Bytes),
+		Timeout:      s.ProduceTimeout.Value,
+		BackoffMin:   s.BackoffMin.Value,
+		BackoffMax:   s.BackoffMax.Value,
+		Logger:       log.Named("sink"),
+	}
+	if s.KafkaSASLMechanism.Text != "" {
+		config.SASL = &sink.SASL{
+			Mechanism: s.KafkaSASLMechanism.Text,
+			Username:  s.KafkaSASLUsername.Text, Password: s.KafkaSASLPassword.Reveal(),
+		}
+	}
+	if err := config.Compression.UnmarshalText([]byte(s.Compression.Text)); err != nil {
+		return sink.Config{}, fmt.Errorf("read the compression: %w", err)
+	}
+	return config, nil
+}
+
+// monitorConfig is what the monitor needs; status and lag are asked of the session.
+func (s *Settings) monitorConfig(
+	log *zap.Logger, status func() monitor.Status, lag func(context.Context) (monitor.Lag, error),
+) monitor.Config {
+	v := buildVersion()
+	return monitor.Config{
+		Addr:   s.AdminAddr.Text,
+		Stream: s.StreamName(), Slot: s.Slot.Text,
+		Version: v.version, Revision: v.revision,
+		Status: status, Lag: lag,
+		Limits: monitor.Limits{ReadyLag: s.ReadyLag.Value, Receive: s.ReceiveTimeout.Value, Tick: tickLimit},
+		Logger: log.Named("monitor"),
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/monitor"
+)
+
+// output collects what several goroutines write.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// field returns the first value of a key in the log.
+func (o *output) field(key string) string {
+	for line := range strings.SplitSeq(o.String(), "\n") {
+		var entry map[string]any
+		if json.Unmarshal([]byte(line), &entry) == nil {
+			if value, ok := entry[key].(string); ok {
+				return value
+			}
+		}
+	}
+	return ""
+}
+
+// Neither PostgreSQL nor Kafka answers: the process lives, is not ready, says why, and shows no secret.
+func TestRun_NothingAnswers(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancelCause(t.Context())
+	var log output
+	done := make(chan int, 1)
+	go func() {
+		done <- run(ctx, []string{"run"}, []string{
+			"WALRELAY_DATABASE_URL=postgres://relay:hunter2@127.0.0.1:1/shop", "WALRELAY_KAFKA_BROKERS=127.0.0.1:1",
+			"WALRELAY_KAFKA_SASL_MECHANISM=PLAIN", "WALRELAY_KAFKA_SASL_USERNAME=u", "WALRELAY_KAFKA_SASL_PASSWORD=hunter3",
+			"WALRELAY_ADMIN_ADDR=127.0.0.1:0", "WALRELAY_LOG_LEVEL=debug", "WALRELAY_BACKOFF_MAX=200ms",
+		}, io.Discard, &log)
+	}()
+	require.Eventually(t, func() bool { return log.field("address") != "" }, 10*time.Second, 10*time.Millisecond)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	get := func(path string) (int, string) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+log.field("address")+path, nil)
+		require.NoError(t, err)
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		return response.StatusCode, string(body)
+	}
+	require.Eventually(t, func() bool {
+		code, text := get("/readyz")
+		return code == http.StatusServiceUnavailable && strings.Contains(text, "refused")
+	}, 10*time.Second, 50*time.Millisecond)
+	code, _ := get("/livez")
+	require.Equal(t, http.StatusOK, code)
+	code, status := get("/status")
+	require.Equal(t, http.StatusOK, code)
+	code, metrics := get("/metrics")
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, metrics, "walrelay_lag_scrape_errors_total")
+	require.NotContains(t, metrics, "walrelay_lag_confirmed_bytes")
+
+	stop(errSignal)
+	require.Equal(t, exitOK, <-done, log.String())
+	require.Contains(t, log.String(), "stopped by signal")
+	require.NotContains(t, log.String()+status+metrics, "hunter")
+}
+
+func TestRun_AddressInUse(t *testing.T) {
+	t.Parallel()
+	var log output
+	code := run(t.Context(), []string{"run"}, []string{
+		"WALRELAY_DATABASE_URL=postgres://127.0.0.1:1/shop", "WALRELAY_KAFKA_BROKERS=127.0.0.1:1",
+		"WALRELAY_ADMIN_ADDR=192.0.2.1:1", // TEST-NET-1: no address of this host
+	}, io.Discard, &log)
+	require.Equal(t, exitError, code)
+	require.Contains(t, log.String(), "listen for probes and scrapes")
+}
+
+func TestShown_CarriesEverything(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	shown := shownStatus(cdc.Status{
+		State: cdc.StateStuck, Since: now, Reason: "r", SystemID: "s", Epoch: 1, Timeline: 2,
+		Received: 3, Frontier: 4, Confirmed: 5, InFlightEvents: 6, InFlightBytes: 7,
+		OldestUnsettled: now, ClockOffset: 8, LastReceived: now, LastEvent: now, LastProgress: now, LastTick: now,
+		Transactions: 9, Events: 10, Ignored: map[string]uint64{"update": 1},
+		Poison:     map[checkpoint.Action]uint64{checkpoint.Skipped: 2},
+		Reconnects: 11, Errors: map[string]uint64{"kafka": 3}, LastError: "e", LastErrorAt: now,
+		Stuck: &checkpoint.Poison{EventID: "id", Table: "t", Topic: "p", Reason: "why", Size: 12},
+	})
+	require.Empty(t, zeroFields(t, shown))
+	require.Equal(t, monitor.Stuck, shown.State)
+	require.Equal(t, uint64(2), shown.Poison["skipped"])
+	require.Equal(t, checkpoint.Position{}.String(), shown.StuckOn.Position)
+
+	require.Empty(t, zeroFields(t, shownLag(cdc.Lag{
+		Current: 1, ConfirmedFlush: 2, Restart: 3, ConfirmedBytes: 4, RetainedBytes: 5, Active: true, ActivePID: 6,
+		WALStatus: "lost", InvalidationReason: "x", SafeWALSize: 7, CatalogXminAge: 8, ServerTime: now,
+	})))
+}
+
+// zeroFields names the fields of a struct that hold nothing.
+func zeroFields(t *testing.T, v any) (names []string) {
+	t.Helper()
+	value := reflect.ValueOf(v)
+	for i := range value.NumField() {
+		if value.Field(i).IsZero() {
+			names = append(names, value.Type().Field(i).Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/monitor"
+)
+
+// shownStatus is the session's status as the monitor shows it.
+func shownStatus(s cdc.Status) monitor.Status {
+	shown := monitor.Status{
+		State: monitor.State(s.State), Since: s.Since, Reason: s.Reason,
+		SystemID: s.SystemID, Epoch: s.Epoch, Timeline: s.Timeline,
+		Received: monitor.LSN(s.Received), Frontier: monitor.LSN(s.Frontier), Confirmed: monitor.LSN(s.Confirmed),
+		InFlightEvents: s.InFlightEvents, InFlightBytes: s.InFlightBytes,
+		OldestUnsettled: s.OldestUnsettled, ClockOffset: s.ClockOffset,
+		LastReceived: s.LastReceived, LastEvent: s.LastEvent, LastProgress: s.LastProgress, LastTick: s.LastTick,
+		Transactions: s.Transactions, Events: s.Events, Ignored: s.Ignored,
+		Poison: make(map[string]uint64, len(s.Poison)), Reconnects: s.Reconnects, Errors: s.Errors,
+		LastError: s.LastError, LastErrorAt: s.LastErrorAt,
+	}
+	for action, n := range s.Poison {
+		shown.Poison[string(action)] = n
+	}
+	if p := s.Stuck; p != nil {
+		shown.StuckOn = &monitor.Poison{
+			Position: p.Position.String(), EventID: p.EventID, Table: p.Table, Topic: p.Topic,
+			Size: p.Size, Reason: p.Reason,
+		}
+	}
+	return shown
+}
+
+// shownLag is the server's answer as the monitor shows it.
+func shownLag(l cdc.Lag) monitor.Lag {
+	return monitor.Lag{
+		Current: monitor.LSN(l.Current), ConfirmedFlush: monitor.LSN(l.ConfirmedFlush), Restart: monitor.LSN(l.Restart),
+		ConfirmedBytes: l.ConfirmedBytes, RetainedBytes: l.RetainedBytes,
+		Active: l.Active, WALStatus: l.WALStatus, InvalidationReason: l.InvalidationReason,
+		SafeWALBytes: l.SafeWALSize, CatalogXminAge: l.CatalogXminAge, ServerTime: l.ServerTime,
+	}
+}
