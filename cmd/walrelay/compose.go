@@ -16,11 +16,7 @@ import (
 // connectTimeout limits one attempt to connect to one host of PostgreSQL.
 const connectTimeout = 10 * time.Second
 
-// tickLimit is how long the stream's loop may take to go round: connecting to several hosts that do
-// not answer, and the longest pause, with a margin.
-const tickLimit = 5 * time.Minute
-
-// cdcConfig is what the session needs; route lists the columns of the topic template.
+// cdcConfig is what the stream needs; route lists the columns of the topic template.
 func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
 	return cdc.Config{
 		ConnString:  cdc.Secret(s.DatabaseURL.Reveal()),
@@ -46,8 +42,8 @@ func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
 	}
 }
 
-// routing is everything that decides about an event's topic, key and partition. The id counts, since
-// it stands in for a key that is NULL.
+// routing is everything that decides about an event's topic, key and partition: when it changes, the
+// stream's epoch is raised. The id counts, since it stands in for a key that is NULL.
 func (s *Settings) routing() string {
 	return fmt.Sprintf("topic=%q key=%q id=%q", s.Topic.Text, s.ColumnKey.Text, s.ColumnID.Text)
 }
@@ -93,7 +89,7 @@ func (s *Settings) sinkConfig(log *zap.Logger) (sink.Config, error) {
 	return config, nil
 }
 
-// monitorConfig is what the monitor needs; status and lag are asked of the session.
+// monitorConfig is what the monitor needs; status and lag are asked of the stream.
 func (s *Settings) monitorConfig(
 	log *zap.Logger, status func() monitor.Status, lag func(context.Context) (monitor.Lag, error),
 ) monitor.Config {
@@ -103,7 +99,12 @@ func (s *Settings) monitorConfig(
 		Stream: s.StreamName(), Slot: s.Slot.Text,
 		Version: v.version, Revision: v.revision,
 		Status: status, Lag: lag,
-		Limits: monitor.Limits{ReadyLag: s.ReadyLag.Value, Receive: s.ReceiveTimeout.Value, Tick: tickLimit},
+		Limits: monitor.Limits{
+			ReadyLag: s.ReadyLag.Value,
+			Receive:  s.ReceiveTimeout.Value,
+			// A round may wait for a connection that is silent and then for the longest pause.
+			Tick: 2 * (s.ReceiveTimeout.Value + s.BackoffMax.Value + connectTimeout),
+		},
 		Logger: log.Named("monitor"),
 	}
 }

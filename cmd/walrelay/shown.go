@@ -5,7 +5,7 @@ import (
 	"github.com/walrelay/walrelay/monitor"
 )
 
-// shownStatus is the session's status as the monitor shows it.
+// shownStatus is the stream's status as the monitor shows it.
 func shownStatus(s cdc.Status) monitor.Status {
 	shown := monitor.Status{
 		State: monitor.State(s.State), Since: s.Since, Reason: s.Reason,
