@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/walrelay/walrelay/checkpoint"
@@ -84,6 +85,53 @@ func (r *Registry) DeadKeys(ctx context.Context) (map[checkpoint.DeadKey]struct{
 		return nil, Diagnose(fmt.Errorf("read dead keys: %w", err))
 	}
 	return keys, nil
+}
+
+// Summary is what is recorded of a stream, for an operator to read.
+type Summary struct {
+	Epoch              uint32
+	SystemID           string
+	Timeline           uint32
+	Slot, Publication  string
+	Created, Confirmed pglogrepl.LSN // zero: the slot was not created yet
+	Delivery           string
+	Partitions         map[string]int32
+	Releases           map[checkpoint.Position]checkpoint.Verdict // not carried out yet
+	DeadLetters        map[checkpoint.Action]int64
+}
+
+// Summary reads what is recorded of the stream.
+func (r *Registry) Summary(ctx context.Context) (*Summary, error) {
+	row, err := r.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if row == nil {
+		return nil, notRegistered(r.stream)
+	}
+	sum := &Summary{
+		Epoch: row.Epoch, SystemID: row.SystemID, Timeline: row.Timeline, Slot: row.Slot, Publication: row.Publication,
+		Created: row.Created, Confirmed: row.Confirmed, Delivery: row.Delivery, Partitions: row.Partitions,
+		DeadLetters: make(map[checkpoint.Action]int64),
+	}
+	if sum.Releases, err = r.Releases(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := r.db.Query(ctx,
+		"SELECT action, count(*) FROM walrelay.dead_letters WHERE stream = $1 GROUP BY action", r.stream)
+	if err != nil {
+		return nil, Diagnose(fmt.Errorf("count dead letters: %w", err))
+	}
+	var action string
+	var count int64
+	_, err = pgx.ForEachRow(rows, []any{&action, &count}, func() error {
+		sum.DeadLetters[checkpoint.Action(action)] = count
+		return nil
+	})
+	if err != nil {
+		return nil, Diagnose(fmt.Errorf("count dead letters: %w", err))
+	}
+	return sum, nil
 }
 
 // RowRetained reports whether the event's row is still in its outbox table, so that an event which

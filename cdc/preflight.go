@@ -150,7 +150,7 @@ func (s *Server) existingRows(ctx context.Context) []string {
 func (s *Server) rowCount(ctx context.Context, m decoder.Mapping) string {
 	table := tableName(m.Schema, m.Table)
 	var counted, estimated int64
-	err := s.SQL.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s LIMIT %d) AS some", table, rowCountLimit+1)).
+	err := s.SQL.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s LIMIT %d) AS few", table, rowCountLimit+1)).
 		Scan(&counted)
 	if err == nil && counted <= rowCountLimit {
 		return fmt.Sprint(counted)

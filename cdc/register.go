@@ -2,6 +2,7 @@ package cdc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -72,7 +73,7 @@ func (f *facts) decide() (action, error) {
 		case !f.slot.Exists:
 			return actionCreate, nil
 		case f.slot.Lost():
-			return 0, lostSlot(f.slot, "what it has not streamed is lost to the stream")
+			return 0, lostSlot(f.slot, f.server.cfg.Stream, "what it has not streamed is lost to the stream")
 		default:
 			return actionAdopt, nil
 		}
@@ -89,7 +90,7 @@ func (f *facts) decide() (action, error) {
 			Remedy: republish(f.server.cfg.Stream) + "; the next start then creates the slot",
 		}
 	case f.slot.Lost():
-		return 0, lostSlot(f.slot, gap)
+		return 0, lostSlot(f.slot, f.server.cfg.Stream, gap)
 	case f.slot.ConfirmedFlush > f.row.Confirmed && !f.promoted():
 		return 0, &FatalError{
 			Object: quoted("slot", f.slot.Name),
@@ -255,6 +256,10 @@ func (s *Server) Claim(ctx context.Context) (*Registration, error) {
 func (s *Server) registration(ctx context.Context, f *facts) (*Registration, error) {
 	state, err := s.CheckPublication(ctx)
 	if err != nil {
+		var fatal *FatalError
+		if errors.As(err, &fatal) && f.row != nil && f.row.Created != 0 {
+			fatal.Problem += "; " + gapBetween(f.row.Confirmed, f.now)
+		}
 		return nil, err
 	}
 	reg := &Registration{Epoch: 1, Slot: f.slot, Publication: state, Warnings: state.Warnings}
@@ -284,10 +289,12 @@ func (s *Server) registration(ctx context.Context, f *facts) (*Registration, err
 func (s *Server) facts(ctx context.Context) (*facts, error) {
 	f := &facts{server: s, timelines: s.timelines}
 	var err error
-	if f.row, err = s.Registry().load(ctx); err != nil {
+	// The slot first: a running instance records a position before it confirms it, so the row that is
+	// read later is never behind.
+	if f.slot, err = s.Slot(ctx); err != nil {
 		return nil, err
 	}
-	if f.slot, err = s.Slot(ctx); err != nil {
+	if f.row, err = s.Registry().load(ctx); err != nil {
 		return nil, err
 	}
 	err = s.SQL.QueryRow(ctx, "SELECT current_database()::text, pg_current_wal_lsn()::text").Scan(&f.database, &f.now)

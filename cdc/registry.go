@@ -177,9 +177,8 @@ func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
 	if err != nil {
 		return EpochStart{}, err
 	}
-	object := quoted("stream", r.stream)
 	if row == nil {
-		return EpochStart{}, &FatalError{Object: object, Problem: "is not registered", Remedy: "start it"}
+		return EpochStart{}, notRegistered(r.stream)
 	}
 	var version int
 	if err := r.db.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&version); err != nil {
@@ -189,21 +188,27 @@ func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
 	switch {
 	case err != nil:
 		return EpochStart{}, err
-	case slot.ActivePID != 0:
-		return EpochStart{}, &FatalError{
-			Object: object, Problem: fmt.Sprintf("is running: server process %d uses its slot", slot.ActivePID),
-			Remedy: "stop every instance first",
-		}
 	case slot.Lost():
 		return EpochStart{}, &FatalError{
 			Object: quoted("slot", slot.Name), Problem: "is invalidated and still there",
 			Remedy: "SELECT pg_drop_replication_slot(" + quoteLiteral(slot.Name) + ") first",
+		}
+	case slot.ActivePID != 0:
+		return EpochStart{}, &FatalError{
+			Object: quoted("stream", r.stream), Problem: fmt.Sprintf("is running: server process %d uses its slot", slot.ActivePID),
+			Remedy: "stop every instance first",
 		}
 	}
 	done := EpochStart{Slot: row.Slot, SlotExists: slot.Exists, Confirmed: row.Confirmed}
 	done.Epoch, err = r.raiseEpoch(ctx,
 		"created_lsn = NULL, confirmed_lsn = NULL, publication_state = NULL, partitions = '{}'")
 	return done, err
+}
+
+func notRegistered(stream string) error {
+	return &FatalError{
+		Object: quoted("stream", stream), Problem: "is not registered", Remedy: "check its name, or start it for the first time",
+	}
 }
 
 func (r *Registry) exec(ctx context.Context, verb, sql string, args ...any) error {

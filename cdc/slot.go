@@ -199,12 +199,12 @@ func (s *Server) StartReplication(ctx context.Context) error {
 func quoteLiteral(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // lostSlot explains an invalidated slot: what happened, and which setting to look at.
-func lostSlot(slot Slot, gap string) *FatalError {
+func lostSlot(slot Slot, stream, gap string) *FatalError {
 	reason, advice := slot.InvalidationReason, "raise max_slot_wal_keep_size"
 	switch reason {
-	case "", "wal_removed":
+	case "": // before PostgreSQL 16 there is no other
 		reason = "wal_removed"
-	case "idle_timeout":
+	case "idle_timeout": // 18
 		advice = "raise or disable idle_replication_slot_timeout"
 	case "wal_level_insufficient":
 		advice = "set wal_level = logical on the primary too"
@@ -214,6 +214,7 @@ func lostSlot(slot Slot, gap string) *FatalError {
 	return &FatalError{
 		Object:  quoted("slot", slot.Name),
 		Problem: fmt.Sprintf("was invalidated by the server (%s, wal_status %q); %s", reason, slot.WALStatus, gap),
-		Remedy:  advice + " so that it does not happen again; " + lostSlotRemedy,
+		Remedy: advice + " so that it does not happen again, drop the slot (SELECT pg_drop_replication_slot(" +
+			quoteLiteral(slot.Name) + ")), " + republish(stream),
 	}
 }

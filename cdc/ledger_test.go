@@ -1,0 +1,120 @@
+package cdc
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/walrelay/walrelay/checkpoint"
+)
+
+func TestRegistry_Verdicts(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		_, cfg := newStream(t, major)
+		r, ctx := dial(t, cfg).Registry(), t.Context()
+		p := checkpoint.Position{Epoch: 1, Timeline: 1, LSN: 0xABCDEF, Index: 3}
+		q := checkpoint.Position{Epoch: 1, Timeline: 1, LSN: 0xABCDEF, Index: 4}
+		require.NoError(t, r.Release(ctx, p, checkpoint.VerdictRetry))
+		require.NoError(t, r.Release(ctx, p, checkpoint.VerdictSkip))
+		require.NoError(t, r.Release(ctx, q, checkpoint.VerdictDeadLetter))
+		verdicts, err := r.Releases(ctx)
+		require.NoError(t, err)
+		require.Equal(t, map[checkpoint.Position]checkpoint.Verdict{
+			p: checkpoint.VerdictSkip, q: checkpoint.VerdictDeadLetter,
+		}, verdicts)
+		require.NoError(t, r.ConsumeRelease(ctx, p))
+		verdicts, err = r.Releases(ctx)
+		require.NoError(t, err)
+		require.Len(t, verdicts, 1)
+		require.Error(t, r.Release(ctx, p, "perhaps"))
+	})
+}
+
+func TestRegistry_Poison(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		_, cfg := newStream(t, major)
+		register(t, cfg)
+		r, ctx := dial(t, cfg).Registry(), t.Context()
+		digest := bytes.Repeat([]byte{7}, 32)
+		poison := []checkpoint.Poison{
+			{Position: checkpoint.Position{Epoch: 1, LSN: 1}, EventID: "1", Table: `"public"."events"`, Topic: "a",
+				KeyDigest: digest, Size: 5, Reason: "too large", Action: checkpoint.DeadLettered},
+			{Position: checkpoint.Position{Epoch: 1, LSN: 2}, Action: checkpoint.Unfit},
+		}
+		require.NoError(t, r.RecordPoison(ctx, poison, true))
+		require.NoError(t, r.RecordPoison(ctx, poison, true), "as after a crash")
+		keys, err := r.DeadKeys(ctx)
+		require.NoError(t, err)
+		require.Equal(t, map[checkpoint.DeadKey]struct{}{{Topic: "a", KeyDigest: [32]byte(digest)}: {}}, keys)
+
+		sum, err := r.Summary(ctx)
+		require.NoError(t, err)
+		require.Equal(t, map[checkpoint.Action]int64{checkpoint.DeadLettered: 1, checkpoint.Unfit: 1}, sum.DeadLetters)
+
+		all := []checkpoint.Poison{
+			{Position: checkpoint.Position{Epoch: 1, LSN: 3}, Action: checkpoint.Skipped},
+			{Position: checkpoint.Position{Epoch: 1, LSN: 4}, Action: checkpoint.Stopped}, // refused: nothing was done
+		}
+		require.Error(t, r.RecordPoison(ctx, all, false))
+		sum, err = r.Summary(ctx)
+		require.NoError(t, err)
+		require.Zero(t, sum.DeadLetters[checkpoint.Skipped], "all or none")
+	})
+}
+
+func TestRegistry_RowRetained(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		db, cfg := newStream(t, major)
+		db.Exec(t, `INSERT INTO events VALUES (7, 'a', 'k', 'p')`)
+		r := dial(t, cfg).Registry()
+		for id, want := range map[string]bool{"7": true, "8": false} {
+			found, err := r.RowRetained(t.Context(), &cfg.Mappings[0], id)
+			require.NoError(t, err)
+			require.Equal(t, want, found)
+		}
+		_, err := r.RowRetained(t.Context(), &cfg.Mappings[0], "7; DROP TABLE events")
+		require.Error(t, err)
+	})
+}
+
+func TestRegistry_EpochAndPositions(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		_, cfg := newStream(t, major)
+		r, ctx := dial(t, cfg).Registry(), t.Context()
+		_, err := r.Summary(ctx)
+		fatal(t, err, "is not registered")
+		require.ErrorContains(t, r.Confirm(ctx, 1, 1), "not registered")
+
+		reg := register(t, cfg)
+		require.NoError(t, r.RecordPartitions(ctx, map[string]int32{"a": 3, "b": 1}))
+		epoch, err := r.RaiseEpoch(ctx, map[string]int32{"a": 6})
+		require.NoError(t, err)
+		require.EqualValues(t, 2, epoch)
+		partitions, err := r.Partitions(ctx)
+		require.NoError(t, err)
+		require.Equal(t, map[string]int32{"a": 6, "b": 1}, partitions)
+
+		require.NoError(t, r.Confirm(ctx, reg.Created+100, 1))
+		require.NoError(t, r.Confirm(ctx, reg.Created+50, 2), "never back")
+		sum, err := r.Summary(ctx)
+		require.NoError(t, err)
+		require.Equal(t, reg.Created+100, sum.Confirmed)
+		require.EqualValues(t, 2, sum.Timeline)
+		require.Equal(t, cfg.Slot, sum.Slot)
+	})
+}
+
+// TestRegistry_ConfirmIgnoresStandby: a synchronous standby that is away stops commits, not the stream.
+func TestRegistry_ConfirmIgnoresStandby(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		db, cfg := newStream(t, major)
+		register(t, cfg)
+		db.Exec(t, "ALTER DATABASE "+db.Name+" SET synchronous_commit = remote_apply")
+		r := dial(t, cfg).Registry()
+		var during string
+		require.NoError(t, r.Confirm(t.Context(), 1, 1))
+		require.NoError(t, r.db.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&during))
+		require.Equal(t, "remote_apply", during, "only for that statement")
+	})
+}

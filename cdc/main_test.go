@@ -1,0 +1,9 @@
+package cdc
+
+import (
+	"testing"
+
+	"github.com/walrelay/walrelay/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.VerifyMain(m) }

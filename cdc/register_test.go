@@ -1,0 +1,283 @@
+package cdc
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+
+	"github.com/walrelay/walrelay/testenv"
+)
+
+func TestRegister_CreatesRowPublicationSlotInOrder(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		db, cfg := newStream(t, major)
+		db.Exec(t, `INSERT INTO events VALUES (1, 'a', 'k', 'p')`)
+
+		reg := register(t, cfg)
+		require.EqualValues(t, 1, reg.Epoch)
+		require.True(t, reg.Slot.Exists)
+		require.Equal(t, reg.Created, reg.Confirmed)
+		require.Equal(t, reg.Slot.ConfirmedFlush, reg.Created)
+		require.Len(t, reg.Publication.Tables, 1)
+		require.Empty(t, reg.Warnings)
+
+		again := register(t, cfg)
+		require.Equal(t, reg.Created, again.Created)
+		require.True(t, reg.Publication.Equal(again.Publication))
+	})
+}
+
+func TestClaim_RaisesEpochForOtherRouting(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		_, cfg := newStream(t, major)
+		register(t, cfg)
+
+		cfg.Routing = "r2"
+		require.EqualValues(t, 1, register(t, cfg).Epoch, "not before the slot is held")
+		s := dial(t, cfg)
+		require.NoError(t, s.StartReplication(t.Context()))
+		reg, err := s.Claim(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 2, reg.Epoch)
+		require.NotZero(t, reg.Slot.ActivePID)
+		reg, err = s.Claim(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 2, reg.Epoch)
+
+		second := dial(t, cfg)
+		var active *SlotActiveError
+		require.ErrorAs(t, second.StartReplication(t.Context()), &active)
+		require.Equal(t, reg.Slot.ActivePID, active.PID)
+	})
+}
+
+func TestRegister_AdoptsForeignSlot(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		db, cfg := newStream(t, major)
+		db.Exec(t, createPublication(cfg.Publication, cfg.Mappings))
+		db.QueryRow(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", cfg.Slot).Scan(new(string))
+
+		require.Zero(t, register(t, cfg).Created)
+		// Its owner goes on until the slot is held.
+		db.Exec(t, `INSERT INTO events VALUES (1, 'a', 'k', 'p')`)
+		advance(t, db, cfg.Slot)
+		s := dial(t, cfg)
+		_, err := s.Register(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, s.StartReplication(t.Context()))
+		reg, err := s.Claim(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, reg.Slot.ConfirmedFlush, reg.Created)
+		require.Contains(t, strings.Join(reg.Warnings, " "), "was there before the stream")
+		reg, err = s.Claim(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, reg.Warnings)
+	})
+}
+
+func TestRegister_InterruptedCreationGoesOn(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		_, cfg := newStream(t, major)
+		s := dial(t, cfg)
+		require.NoError(t, s.Registry().insert(t.Context(), s))
+		require.NotZero(t, register(t, cfg).Created)
+	})
+}
+
+func TestRegister_SlotGone(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		db, cfg := newStream(t, major)
+		reg := register(t, cfg)
+		db.Exec(t, "SELECT pg_drop_replication_slot('"+cfg.Slot+"')")
+
+		s := dial(t, cfg)
+		_, err := s.Register(t.Context())
+		fatal(t, err, cfg.Slot, "is gone", reg.Confirmed.String(), "walrelay stream new-epoch orders", "publish the rows")
+		slot, err := s.Slot(t.Context())
+		require.NoError(t, err)
+		require.False(t, slot.Exists, "it must not be created again")
+
+		done, err := s.Registry().NewEpoch(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, EpochStart{Epoch: 2, Slot: cfg.Slot, Confirmed: reg.Confirmed}, done)
+		fresh := register(t, cfg)
+		require.EqualValues(t, 2, fresh.Epoch)
+		require.Greater(t, fresh.Created, reg.Created)
+	})
+}
+
+func TestRegister_SlotRecreatedOrAdvanced(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		db, cfg := newStream(t, major)
+		reg := register(t, cfg)
+		db.Exec(t, `INSERT INTO events VALUES (1, 'a', 'k', 'p')`)
+		advance(t, db, cfg.Slot)
+
+		s := dial(t, cfg)
+		_, err := s.Register(t.Context())
+		fatal(t, err, cfg.Slot, "beyond the "+reg.Confirmed.String(), "created again or advanced", "new-epoch orders")
+		require.NoError(t, s.Registry().Confirm(t.Context(), slotOf(t, s).ConfirmedFlush, s.Timeline))
+		_, err = s.Register(t.Context())
+		require.NoError(t, err, "what we confirmed ourselves is ours")
+	})
+}
+
+func TestRegister_UnfitSlots(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		db, cfg := newStream(t, major)
+		db.Exec(t, createPublication(cfg.Publication, cfg.Mappings))
+		other := testenv.Postgres(t, major).Database(t)
+		for want, make := range map[string]func(slot string){
+			"physical slot":       func(slot string) { db.Exec(t, "SELECT pg_create_physical_replication_slot('"+slot+"')") },
+			`plugin "test_deco`:   func(slot string) { db.Exec(t, create(slot, "test_decoding", "false")) },
+			"belongs to database": func(slot string) { other.Exec(t, create(slot, "pgoutput", "false")) },
+			"two_phase":           func(slot string) { db.Exec(t, create(slot, "pgoutput", "true")) },
+		} {
+			cfg.Slot = db.Slot(t)
+			make(cfg.Slot)
+			_, err := dial(t, cfg).Register(t.Context())
+			fatal(t, err, cfg.Slot, want, "another slot name")
+			if want == "physical slot" {
+				db.Exec(t, "SELECT pg_drop_replication_slot('"+cfg.Slot+"')")
+			}
+		}
+	})
+}
+
+func create(slot, plugin, twoPhase string) string {
+	return "SELECT pg_create_logical_replication_slot('" + slot + "', '" + plugin + "', false, " + twoPhase + ")"
+}
+
+func TestRegister_OtherStream(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		db, cfg := newStream(t, major)
+		register(t, cfg)
+		for column, value := range map[string]string{
+			"system_identifier": "42", "slot": "another", "publication": "another",
+		} {
+			var before string
+			require.NoError(t, db.QueryRow(t, "SELECT "+column+" FROM walrelay.streams").Scan(&before))
+			db.Exec(t, "UPDATE walrelay.streams SET "+column+" = '"+value+"'")
+			_, err := dial(t, cfg).Register(t.Context())
+			fatal(t, err, `stream "orders"`, value, before, "new-epoch orders")
+			db.Exec(t, "UPDATE walrelay.streams SET "+column+" = '"+before+"'")
+		}
+	})
+}
+
+func TestRegister_NoRoomForSlot(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartPostgres(t, testenv.Majors()[0], testenv.Config{
+		Settings: map[string]string{"max_replication_slots": "1"},
+	})
+	db, cfg := streamOn(t, server)
+	db.Exec(t, "SELECT pg_create_physical_replication_slot('taken')")
+	_, err := dial(t, cfg).Register(t.Context())
+	fatal(t, err, cfg.Slot, "max_replication_slots = 1", "raise max_replication_slots")
+}
+
+func TestRegister_LostSlot(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		server := testenv.StartPostgres(t, major, testenv.Config{Settings: map[string]string{
+			"max_slot_wal_keep_size": "16MB", "min_wal_size": "32MB", "max_wal_size": "48MB",
+		}})
+		db, cfg := streamOn(t, server)
+		reg := register(t, cfg)
+		for range 8 {
+			db.Exec(t, "SELECT pg_logical_emit_message(true, 'x', 'y'); SELECT pg_switch_wal()")
+		}
+		db.Exec(t, "CHECKPOINT")
+
+		s := dial(t, cfg)
+		_, err := s.Register(t.Context())
+		fatal(t, err, cfg.Slot, "wal_removed", "lost", reg.Confirmed.String(), "max_slot_wal_keep_size", "new-epoch orders",
+			"pg_drop_replication_slot('"+cfg.Slot+"')")
+		fatal(t, s.StartReplication(t.Context()), "invalidated")
+
+		_, err = s.Registry().NewEpoch(t.Context())
+		fatal(t, err, "pg_drop_replication_slot('"+cfg.Slot+"')")
+		db.Exec(t, "SELECT pg_drop_replication_slot('"+cfg.Slot+"')")
+		_, err = s.Registry().NewEpoch(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 2, register(t, cfg).Epoch)
+	})
+}
+
+func TestNewEpoch_RefusesRunningStream(t *testing.T) {
+	t.Parallel()
+	_, cfg := newStream(t, testenv.Majors()[0])
+	registry, err := OpenRegistry(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, registry.Close(context.Background())) })
+	_, err = registry.NewEpoch(t.Context())
+	fatal(t, err, "is not registered")
+
+	s := dial(t, cfg)
+	_, err = s.Register(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.StartReplication(t.Context()))
+	_, err = registry.NewEpoch(t.Context())
+	fatal(t, err, "is running", "stop every instance")
+}
+
+// TestFacts_Decide covers what takes a promotion or a crash at the right moment.
+func TestFacts_Decide(t *testing.T) {
+	t.Parallel()
+	past := []timelineEnd{{timeline: 1, end: 0x500}}
+	slot := func(confirmed pglogrepl.LSN) Slot {
+		return Slot{Name: "s", Exists: true, Logical: true, Plugin: outputPlugin, Database: "d", ConfirmedFlush: confirmed}
+	}
+	row := func(timeline uint32) *registryRow {
+		return &registryRow{SystemID: "1", Timeline: timeline, Slot: "s", Publication: "p", Created: 0x100, Confirmed: 0x400}
+	}
+	for name, test := range map[string]struct {
+		facts facts
+		want  action
+		err   string
+	}{
+		"crash moved the slot back":         {facts: facts{row: row(2), slot: slot(0x200)}, want: actionResume},
+		"promoted, slot ahead of the row":   {facts: facts{row: row(1), slot: slot(0x500)}, want: actionResume},
+		"promoted, slot made after":         {facts: facts{row: row(1), slot: slot(0x501)}, err: "created again"},
+		"same timeline, slot ahead":         {facts: facts{row: row(2), slot: slot(0x401)}, err: "created again"},
+		"another instance creates the slot": {facts: facts{slot: slot(0)}, err: "in use"},
+		"new epoch, slot kept":              {facts: facts{row: &registryRow{SystemID: "2"}, slot: slot(0x900)}, want: actionAdopt},
+		"new epoch, slot missing":           {facts: facts{row: &registryRow{SystemID: "2"}}, want: actionCreate},
+		"new epoch, slot lost":              {facts: facts{row: &registryRow{}, slot: lost(slot(0x900))}, err: "was invalidated"},
+		"restored elsewhere, no slot":       {facts: facts{row: &registryRow{SystemID: "2", Created: 1}}, err: "system identifier"},
+		"temporary":                         {facts: facts{slot: Slot{Exists: true, Logical: true, Plugin: outputPlugin, Database: "d", Temporary: true}}, err: "temporary"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := test.facts
+			f.database, f.timelines, f.now = "d", &Timelines{current: 2, past: past}, 0x1000
+			f.server = &Server{SystemID: "1", Timeline: 2, cfg: &Config{Stream: "orders", Slot: "s", Publication: "p"}}
+			got, err := f.decide()
+			if test.err != "" {
+				require.ErrorContains(t, err, test.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, test.want, got)
+		})
+	}
+}
+
+func lost(s Slot) Slot {
+	s.WALStatus, s.InvalidationReason = "lost", "idle_timeout"
+	return s
+}
+
+func slotOf(t *testing.T, s *Server) Slot {
+	t.Helper()
+	slot, err := s.Slot(t.Context())
+	require.NoError(t, err)
+	return slot
+}
+
+func advance(t *testing.T, db *testenv.Database, slot string) {
+	t.Helper()
+	db.Exec(t, "SELECT pg_replication_slot_advance('"+slot+"', pg_current_wal_lsn())")
+}
