@@ -1,0 +1,57 @@
+package migrations
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+)
+
+const header = `-- What walrelay needs in this database, for psql or any other client. One transaction: all or nothing.
+-- It can be run again, also after an upgrade: what exists is left as it is.
+BEGIN;
+
+-- The lock waits for a walrelay that migrates by itself at this moment.
+%s
+`
+
+const recordVersion = `INSERT INTO walrelay.schema_version (version_id, is_applied)
+    SELECT %[1]d, true WHERE NOT EXISTS (SELECT FROM walrelay.schema_version WHERE version_id = %[1]d);
+`
+
+// Print writes the SQL of all migrations, together with the rows that record them as applied.
+func Print(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, header, createVersions)
+	fmt.Fprintf(&b, recordVersion, 0) // goose's mark of a table that it knows
+
+	names, err := fs.Glob(files, "sql/*.sql") // in the order of their names, which is that of their versions
+	if err != nil {
+		return fmt.Errorf("list migrations: %w", err)
+	}
+	for _, file := range names {
+		text, err := files.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read migration: %w", err)
+		}
+		number, _, _ := strings.Cut(path.Base(file), "_")
+		version, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			return fmt.Errorf("read version of %s: %w", file, err)
+		}
+		fmt.Fprintf(&b, "\n-- %s\n", name(file))
+		for line := range strings.Lines(string(text)) {
+			if !strings.HasPrefix(line, "-- +goose") {
+				b.WriteString(line)
+			}
+		}
+		fmt.Fprintf(&b, recordVersion, version)
+	}
+	b.WriteString("\nCOMMIT;\n")
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("print migrations: %w", err)
+	}
+	return nil
+}
