@@ -24,22 +24,29 @@ type admin struct {
 	broker *sarama.Broker
 }
 
-// do runs a request on a live connection and closes it after a transport error.
+// do runs a request on a live connection and closes it after a transport error. A connection that
+// was there before may be long dead, so that the request gets another one.
 func (a *admin) do(request func(*sarama.Broker) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.broker == nil {
-		if err := a.connect(); err != nil {
+	for {
+		reused := a.broker != nil
+		if !reused {
+			if err := a.connect(); err != nil {
+				return err
+			}
+		}
+		err := request(a.broker)
+		var code sarama.KError
+		if err == nil || errors.As(err, &code) {
+			return err
+		}
+		_ = a.broker.Close()
+		a.broker = nil
+		if !reused {
 			return err
 		}
 	}
-	err := request(a.broker)
-	var code sarama.KError
-	if err != nil && !errors.As(err, &code) {
-		_ = a.broker.Close()
-		a.broker = nil
-	}
-	return err
 }
 
 // connect tries the known brokers, then the seeds, each group in random order.
@@ -114,6 +121,7 @@ func (a *admin) metadata(topics []string) (*sarama.MetadataResponse, error) {
 
 // topicConfig is what of a topic's configuration concerns a producer.
 type topicConfig struct {
+	err             sarama.KError
 	maxMessageBytes int
 	minInSync       int
 	unclean         bool
@@ -122,7 +130,7 @@ type topicConfig struct {
 // defaultMaxMessageBytes is the brokers' default, assumed where the configuration may not be read.
 const defaultMaxMessageBytes = 1048588
 
-// configs describes topics. A topic that the principal may not describe is left out.
+// configs describes topics.
 func (a *admin) configs(topics []string) (map[string]topicConfig, error) {
 	req := &sarama.DescribeConfigsRequest{Version: 4}
 	for _, t := range topics {
@@ -141,10 +149,7 @@ func (a *admin) configs(topics []string) (map[string]topicConfig, error) {
 	}
 	configs := make(map[string]topicConfig, len(topics))
 	for _, r := range res.Resources {
-		if sarama.KError(r.ErrorCode) != sarama.ErrNoError {
-			continue
-		}
-		var c topicConfig
+		c := topicConfig{err: sarama.KError(r.ErrorCode)}
 		for _, e := range r.Configs {
 			switch e.Name {
 			case "max.message.bytes":
@@ -155,9 +160,7 @@ func (a *admin) configs(topics []string) (map[string]topicConfig, error) {
 				c.unclean = e.Value == "true"
 			}
 		}
-		if c.maxMessageBytes > 0 {
-			configs[r.Name] = c
-		}
+		configs[r.Name] = c
 	}
 	return configs, nil
 }

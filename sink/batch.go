@@ -2,6 +2,7 @@ package sink
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"time"
 
@@ -21,7 +22,7 @@ type batch struct {
 	firstSequence int32
 	// ambiguous: an attempt ended without an answer, so the records may be in the log already.
 	ambiguous bool
-	attempts  int
+	plain     bool     // leaves uncompressed: compression could push it over the topic's limit
 	order     uint64   // grows with every sending
 	refused   *refusal // the broker's answer to the last attempt, nil unless a record is to blame
 }
@@ -91,33 +92,36 @@ const (
 	deltaReserve  = 12 // what the varints of a record's deltas and length may take beyond the first record's
 )
 
-// recordSize is what a record takes as the only one of its batch, so that both its deltas are 0.
-func recordSize(c content, constant int) int {
+// expanded is the most that compression makes of n bytes which do not compress: gzip, snappy, lz4 and
+// zstd store them in blocks with a few bytes of frame each, of 32 KiB or more.
+func expanded(n int) int { return n + n/256 + 128 }
+
+// recordSize is what a record takes as the only one of its batch, so that both its deltas are 0:
+// with constant bytes of headers of constant length, of which extra are a dead letter's.
+func recordSize(c content, constant, extra int) int {
+	headers, count := rowHeaders(c)
 	n := 1 + 1 + 1 + // attributes, timestamp delta, offset delta
 		blobSize(c.key) + blobSize(c.value) +
-		1 + // number of headers, below 64: more are counted in headersSize
-		constant + headersSize(c)
+		varintLen(int64(count+constantHeaders+extra)) + constant + headers
 	return varintLen(int64(n)) + n
 }
 
-// headersSize counts the headers whose size depends on the row.
-func headersSize(c content) int {
-	n := headerSize(len(headerID), c.id)
+// rowHeaders measures and counts the headers that depend on the row.
+func rowHeaders(c content) (size, count int) {
+	size, count = headerSize(len(headerID), c.id), 1
 	if c.kind != nil {
-		n += headerSize(len(headerType), c.kind)
+		size += headerSize(len(headerType), c.kind)
+		count++
 	}
 	if c.trace != nil {
-		n += headerSize(len(headerTraceParent), c.trace)
+		size += headerSize(len(headerTraceParent), c.trace)
+		count++
 	}
-	count := 0
 	eachHeader(c.headers, func(key, value []byte) {
-		n += blobSize(key) + blobSize(value)
+		size += headerSize(len(key), value)
 		count++
 	})
-	if count > 63-constantHeaders {
-		n += 4
-	}
-	return n
+	return size, count
 }
 
 func headerSize(key int, value []byte) int { return varintLen(int64(key)) + key + blobSize(value) }
@@ -162,5 +166,6 @@ func eachHeader(encoded []byte, yield func(key, value []byte)) {
 	}
 }
 
-// clampMillis makes a time a legal record timestamp: whole milliseconds, not before 1970.
-func clampMillis(t time.Time) int64 { return max(t.UnixMilli(), 0) }
+// clampMillis makes a time a legal record timestamp: whole milliseconds, not before 1970, and within
+// the years up to 2262 that sarama, which counts nanoseconds, can express.
+func clampMillis(t time.Time) int64 { return min(max(t.UnixMilli(), 0), math.MaxInt64/1_000_000) }

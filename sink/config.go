@@ -74,6 +74,10 @@ func (c *Config) Validate() error {
 	rule(c.Topic != nil, "sink: Topic is nil")
 	rule(c.OnPoison == Stop || c.OnPoison == DeadLetter || c.OnPoison == Skip, "sink: unknown poison policy %q", c.OnPoison)
 	rule(c.OnPoison != DeadLetter || c.DeadTopic != "", "sink: the dead-letter policy needs DeadTopic")
+	if c.DeadTopic != "" {
+		reason := checkTopic([]byte(c.DeadTopic))
+		rule(reason == "", "sink: DeadTopic: %s", reason)
+	}
 	rule(c.BatchBytes > 0, "sink: BatchBytes must be positive")
 	rule(c.Timeout > 0, "sink: Timeout must be positive")
 	rule(c.BackoffMin > 0 && c.BackoffMin <= c.BackoffMax, "sink: want 0 < BackoffMin <= BackoffMax")

@@ -26,7 +26,8 @@ const (
 	headerDeadReason     = "walrelay-dead-letter-reason"
 	headerDeadHeaders    = "walrelay-dead-letter-headers" // the headers column as it was, when that was to blame
 
-	constantHeaders = 6 // the most that a record has beside the row's own, dead letters' apart
+	constantHeaders = 3 // stream, position, commit time
+	mostHeaders     = 8 // beside the row's own
 
 	commitTimeFormat = "2006-01-02T15:04:05.000000Z"
 )
@@ -77,7 +78,7 @@ func (n *encoder) reset(batches []*batch) {
 	for _, b := range batches {
 		records += len(b.entries)
 		for i := range b.entries {
-			headers += constantHeaders + 2
+			headers += mostHeaders
 			eachHeader(b.content(&b.entries[i]).headers, func(_, _ []byte) { headers++ })
 		}
 	}
@@ -105,8 +106,12 @@ func (n *encoder) encode(b *batch, id producerID) *sarama.RecordBatch {
 		latest = max(latest, e.stamp)
 		n.record(b, e, int64(i), first)
 	}
+	codec := n.codec
+	if b.plain {
+		codec = sarama.CompressionNone
+	}
 	return &sarama.RecordBatch{
-		Version: 2, Codec: n.codec, CompressionLevel: sarama.CompressionLevelDefault,
+		Version: 2, Codec: codec, CompressionLevel: sarama.CompressionLevelDefault,
 		ProducerID: id.id, ProducerEpoch: id.epoch, FirstSequence: b.firstSequence,
 		FirstTimestamp: time.UnixMilli(first), MaxTimestamp: time.UnixMilli(latest),
 		LastOffsetDelta: int32(len(b.entries) - 1),

@@ -55,6 +55,7 @@ type run struct {
 	// to other partitions.
 	stopped bool
 	failed  bool
+	pruned  bool // condemned holds nothing of before the run
 }
 
 type producerID struct {
@@ -141,6 +142,9 @@ func (k *Kafka) Begin(ctx context.Context, r checkpoint.Run) error {
 	}
 	var dead *topicInfo
 	if k.needsDeadTopic(r) {
+		if k.cfg.DeadTopic == "" {
+			return errors.New("a verdict or an earlier dead letter asks for the dead-letter topic, and none is configured")
+		}
 		if dead, err = k.lookout.require(k.cfg.DeadTopic); err != nil {
 			return fmt.Errorf("dead-letter topic %s: %w", k.cfg.DeadTopic, err)
 		}
@@ -150,6 +154,7 @@ func (k *Kafka) Begin(ctx context.Context, r checkpoint.Run) error {
 	defer k.mu.Unlock()
 	k.producer, k.used = id, false
 	k.run = &run{Run: r}
+	k.run.Verdicts = maps.Clone(r.Verdicts)
 	k.run.Partitions = maps.Clone(r.Partitions)
 	k.run.DeadKeys = maps.Clone(r.DeadKeys)
 	if k.run.Partitions == nil {
@@ -174,6 +179,7 @@ func (k *Kafka) endRun(ctx context.Context) error {
 	k.mu.Lock()
 	k.run = nil
 	k.topics = map[string]*topic{}
+	clear(k.trouble.present)
 	for _, s := range k.senders {
 		s.partitions = nil
 		if s.inFlight > 0 {
@@ -254,6 +260,10 @@ func (k *Kafka) Publish(seq uint64, ev *decoder.Event) {
 
 // publishJudged is Publish while some event or key of the stream has been judged before.
 func (k *Kafka) publishJudged(e entry, c content) {
+	if !k.run.pruned { // the log is read forwards: what lies before a run's first event never comes again
+		k.run.pruned = true
+		maps.DeleteFunc(k.condemned, func(pos checkpoint.Position, _ string) bool { return pos.Compare(e.pos) < 0 })
+	}
 	name := string(k.name)
 	reason, condemned := k.condemned[e.pos]
 	v, judged := k.run.Verdicts[e.pos]
@@ -279,9 +289,6 @@ func (k *Kafka) record(seq uint64, ev *decoder.Event) (entry, content, string) {
 	e := entry{seq: seq, pos: ev.Position, mapping: ev.Mapping, commit: ev.CommitTime.UnixMicro()}
 	c := content{id: ev.ID, key: ev.Key, value: ev.Payload, kind: ev.Type, trace: ev.TraceParent}
 	stamp, fault := ev.CommitTime, ""
-	if ev.Fault != nil {
-		return e, c, ev.Fault.Error()
-	}
 	if ev.Timestamp != nil {
 		t, err := ev.Time()
 		if err != nil {
@@ -299,7 +306,10 @@ func (k *Kafka) record(seq uint64, ev *decoder.Event) (entry, content, string) {
 		}
 		c.headers = k.headers
 	}
-	e.size = int32(recordSize(c, k.constant))
+	if ev.Fault != nil {
+		fault = ev.Fault.Error()
+	}
+	e.size = int32(recordSize(c, k.constant, 0))
 	return e, c, fault
 }
 
@@ -323,11 +333,21 @@ func appendRowHeaders(dst, object []byte) ([]byte, error) {
 func (k *Kafka) Flush() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.flush()
+}
+
+func (k *Kafka) flush() {
 	for _, s := range k.senders {
 		if s.inFlight == 0 && len(s.partitions) > 0 {
 			s.knock()
 		}
 	}
+}
+
+// stop ends what the run accepts. What it has accepted is still delivered. Called with mu held.
+func (k *Kafka) stop() {
+	k.run.stopped = true
+	k.flush()
 }
 
 // Troubles lists what keeps topics and brokers from working, by name, oldest first.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -16,11 +17,13 @@ type lookout struct {
 	k    *Kafka
 	wake chan struct{}
 
-	weak map[string]bool // topics whose weakness was named; guarded by Kafka.mu
+	// Topics of which the log knows that they are weak, or that their configuration is not readable.
+	// Guarded by Kafka.mu.
+	weak, blind map[string]bool
 }
 
 func newLookout(k *Kafka) *lookout {
-	return &lookout{k: k, wake: make(chan struct{}, 1), weak: map[string]bool{}}
+	return &lookout{k: k, wake: make(chan struct{}, 1), weak: map[string]bool{}, blind: map[string]bool{}}
 }
 
 // refresh says that there is a new topic or that a leader may have moved. It does not block.
@@ -43,21 +46,22 @@ func (l *lookout) loop(ctx context.Context) error {
 		case <-timer.C:
 		}
 		settled, err := l.look()
-		switch {
-		case err == nil && settled:
+		if err == nil && settled {
 			attempt = 0
 			timer.Reset(l.k.cfg.MetadataEvery)
 			continue
-		case err != nil && ctx.Err() == nil:
+		}
+		if err != nil && ctx.Err() == nil {
 			l.k.mu.Lock()
 			l.k.trouble.report("brokers", err.Error(), now())
 			l.k.mu.Unlock()
 		}
 		attempt++
-		if !pause(ctx, l.k.backoff(attempt)) {
+		timer.Reset(l.k.backoff(attempt))
+		// A new topic need not wait as long as those that stay missing, but a storm of them has to.
+		if !pause(ctx, l.k.cfg.BackoffMin) {
 			return nil
 		}
-		l.refresh()
 	}
 }
 
@@ -81,8 +85,9 @@ func (l *lookout) look() (bool, error) {
 	var names, fresh []string
 	for name, t := range k.topics {
 		names = append(names, name)
-		if t.limit == 0 {
+		if t.limit == 0 || t.doubted {
 			fresh = append(fresh, name)
+			t.doubted = false
 		}
 	}
 	k.mu.Unlock()
@@ -121,9 +126,9 @@ type finding struct {
 
 // apply takes a finding over and reports whether the topic can be produced to.
 func (l *lookout) apply(t *topic, f finding) bool {
-	k, object := l.k, "topic "+t.name
+	k := l.k
 	if f.err != nil {
-		k.trouble.report(object, f.err.Error(), now())
+		k.hold(t, &t.absent, f.err.Error())
 		if errors.Is(f.err, sarama.ErrUnknownTopicOrPartition) {
 			k.vanish(t)
 		}
@@ -132,17 +137,14 @@ func (l *lookout) apply(t *topic, f finding) bool {
 	if f.info.limit == 0 {
 		f.info.limit = t.limit
 	}
-	first := t.partitions == nil
 	k.adopt(t, f.info)
 	for id, leader := range f.info.leaders {
 		if leader < 0 || k.senders[leader] == nil {
-			k.trouble.report(object, fmt.Sprintf("partition %d has no leader", id), now())
+			k.hold(t, &t.absent, fmt.Sprintf("partition %d has no leader", id))
 			return false
 		}
 	}
-	if first {
-		k.trouble.clear(object, now())
-	}
+	k.unhold(t, &t.absent)
 	return true
 }
 
@@ -171,8 +173,13 @@ func (l *lookout) describe(names, fresh []string) (map[string]finding, error) {
 		}
 	}
 	k.mu.Lock()
+	gone := maps.Clone(k.senders)
 	for _, b := range res.Brokers {
 		k.sender(b.ID(), b.Addr())
+		delete(gone, b.ID())
+	}
+	for _, s := range gone { // the partitions without a leader are what matters then
+		k.trouble.forget(s.object())
 	}
 	k.mu.Unlock()
 
@@ -183,13 +190,6 @@ func (l *lookout) describe(names, fresh []string) (map[string]finding, error) {
 	for _, name := range names {
 		if _, ok := found[name]; !ok {
 			found[name] = finding{err: fmt.Errorf("the cluster does not answer: %w", sarama.ErrUnknownTopicOrPartition)}
-		}
-	}
-	for _, name := range fresh {
-		if f := found[name]; f.info != nil && f.info.limit == 0 {
-			f.info.limit = defaultMaxMessageBytes
-			k.log.Warn("the topic's configuration may not be read, assuming the brokers' default for max.message.bytes; "+
-				"grant DESCRIBE_CONFIGS on it", zap.String("topic", name), zap.Int("max_message_bytes", defaultMaxMessageBytes))
 		}
 	}
 	return found, nil
@@ -228,11 +228,31 @@ func (l *lookout) finding(m *sarama.TopicMetadata, configs map[string]topicConfi
 		info.leaders[p.ID] = p.Leader
 		replicas = min(replicas, len(p.Replicas))
 	}
-	if c, ok := configs[m.Name]; ok {
+	c, fresh := configs[m.Name]
+	switch {
+	case !fresh:
+	case c.err == sarama.ErrNoError && c.maxMessageBytes > 0:
 		info.limit = c.maxMessageBytes
 		l.nameWeakness(m.Name, replicas, c)
+	case c.err == sarama.ErrNoError, c.err == sarama.ErrTopicAuthorizationFailed, c.err == sarama.ErrClusterAuthorizationFailed:
+		info.limit = defaultMaxMessageBytes
+		l.nameBlindness(m.Name)
+	default:
+		return finding{err: fmt.Errorf("describe the topic: %w", c.err)}
 	}
 	return finding{info: info}
+}
+
+// nameBlindness says once that a topic's limit is guessed.
+func (l *lookout) nameBlindness(name string) {
+	l.k.mu.Lock()
+	named := l.blind[name]
+	l.blind[name] = true
+	l.k.mu.Unlock()
+	if !named {
+		l.k.log.Warn("the topic's configuration may not be read, assuming the brokers' default for max.message.bytes; "+
+			"grant DESCRIBE_CONFIGS on it", zap.String("topic", name), zap.Int("max_message_bytes", defaultMaxMessageBytes))
+	}
 }
 
 // nameWeakness says once that a topic may lose what it has acknowledged, and why.

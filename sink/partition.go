@@ -31,7 +31,7 @@ type partition struct {
 	sentBy   *sender  // of the batches in flight
 
 	muted        bool // until nothing is in flight any more
-	stuck        bool // holds a stuck record: nothing leaves in this run
+	held         bool // in trouble, see Kafka.hold
 	notBefore    time.Time
 	attempts     int
 	nextSequence int32
@@ -49,7 +49,7 @@ func (p *partition) close() {
 // sendable reports whether s may send a batch of the partition now, and if not, from when on;
 // a zero time means: when something else has happened.
 func (p *partition) sendable(s *sender, at time.Time) (bool, time.Time) {
-	if p.muted || p.stuck || len(p.queue) == 0 && p.open == nil {
+	if p.muted || len(p.queue) == 0 && p.open == nil {
 		return false, time.Time{}
 	}
 	if n := len(p.inFlight); n > 0 {
@@ -71,7 +71,7 @@ func (p *partition) send(s *sender, order uint64) *batch {
 		b.firstSequence = p.nextSequence
 		p.nextSequence = nextSequence(p.nextSequence, len(b.entries))
 	}
-	b.order = order
+	b.order, b.plain = order, expanded(b.size+batchOverhead) > p.topic.limit
 	p.inFlight = append(p.inFlight, b)
 	p.sentBy = s
 	return b
@@ -98,11 +98,11 @@ func (p *partition) behindUnresolved(b *batch) bool {
 
 // fail notes an answer that is an error; the partition is mute until nothing is in flight.
 func (p *partition) fail(b *batch, r *refusal, ambiguous bool) {
-	b.attempts++
 	b.ambiguous = b.ambiguous || ambiguous
 	b.refused = r
 	p.failed = append(p.failed, b)
 	p.muted = true
+	p.proven = time.Time{} // the log may be another one, of a topic created anew or a leader that lost its tail
 }
 
 // settle ends the mute once nothing is in flight: what failed goes back to the head of the queue,
@@ -116,6 +116,7 @@ func (p *partition) settle(wait func(attempt int) time.Duration) (refused *batch
 		return 1
 	})
 	p.queue = slices.Insert(p.queue, 0, p.failed...)
+	clear(p.failed)
 	p.failed = p.failed[:0]
 	p.muted = false
 	for _, b := range p.queue {
@@ -135,10 +136,13 @@ type refusal struct {
 	records []int32 // indexes of the culprits, when the broker named them
 }
 
-func newRefusal(block *sarama.ProduceResponseBlock, reason string) *refusal {
+// newRefusal notes what the broker said of a batch of n records.
+func newRefusal(block *sarama.ProduceResponseBlock, reason string, n int) *refusal {
 	r := &refusal{code: block.Err, reason: reason}
 	for _, e := range block.RecordErrors {
-		r.records = append(r.records, e.BatchIndex)
+		if e.BatchIndex >= 0 && int(e.BatchIndex) < n {
+			r.records = append(r.records, e.BatchIndex)
+		}
 	}
 	return r
 }

@@ -6,12 +6,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/IBM/sarama"
+
 	"github.com/walrelay/walrelay/checkpoint"
 )
 
-// poison applies the policy, or the operator's verdict, to a record that cannot be delivered.
-// Called with mu held.
-func (k *Kafka) poison(topicName string, e entry, c content, reason string) {
+// poison applies the policy, or the operator's verdict, to a record that cannot be delivered. It
+// reports whether the record is stuck: then nothing may follow it in its partition. Called with mu held.
+func (k *Kafka) poison(topicName string, e entry, c content, reason string) (stuck bool) {
 	policy := k.cfg.OnPoison
 	switch k.run.Verdicts[e.pos] {
 	case checkpoint.VerdictSkip:
@@ -26,21 +28,25 @@ func (k *Kafka) poison(topicName string, e entry, c content, reason string) {
 	case Skip:
 		k.run.Mailbox.PutPoison(newPoison(topicName, e, c, reason, checkpoint.Skipped))
 	case Stop:
-		k.run.stopped = true
+		k.stop()
 		k.run.Mailbox.PutPoison(newPoison(topicName, e, c, reason, checkpoint.Stopped))
+		return true
 	}
+	return false
 }
 
 // oversize is the poison of a record that is larger than its topic takes.
-func (k *Kafka) oversize(t *topic, e entry, c content) {
+func (k *Kafka) oversize(t *topic, e entry, c content) (stuck bool) {
+	t.doubted = true
+	k.lookout.refresh()
 	if e.poison != nil { // a dead letter that fits nowhere
 		p := *e.poison
 		p.Action = checkpoint.Unfit
 		p.Reason += "; and larger than the dead-letter topic's max.message.bytes"
 		k.run.Mailbox.PutPoison(p)
-		return
+		return false
 	}
-	k.poison(t.name, e, c, fmt.Sprintf("the record takes %d bytes, max.message.bytes of the topic is %d",
+	return k.poison(t.name, e, c, fmt.Sprintf("the record takes %d bytes, max.message.bytes of the topic is %d",
 		int(e.size)+batchOverhead, t.limit))
 }
 
@@ -48,10 +54,9 @@ func (k *Kafka) oversize(t *topic, e entry, c content) {
 func (k *Kafka) deadLetter(topicName string, e entry, c content, reason string) {
 	p := newPoison(topicName, e, c, reason, checkpoint.DeadLettered)
 	e.poison = &p
-	size := recordSize(c, k.constant+len(headerSourcePosition)-len(headerPosition)+
-		headerSize(len(headerDeadTopic), []byte(p.Topic))+headerSize(len(headerDeadReason), []byte(p.Reason)))
-	e.size = int32(size)
-	if e.stamp == 0 { // the record was refused before its time was known, or for it
+	e.size = int32(recordSize(c, k.constant+len(headerSourcePosition)-len(headerPosition)+
+		headerSize(len(headerDeadTopic), []byte(p.Topic))+headerSize(len(headerDeadReason), []byte(p.Reason)), 2))
+	if e.stamp == 0 { // there is none, or it was refused for it
 		e.stamp = e.commit / 1000
 	}
 	if k.cfg.FollowKey && c.key != nil {
@@ -112,28 +117,25 @@ func (k *Kafka) isolate(p *partition, refused *batch) {
 	queue := p.queue
 	p.queue = nil
 	for _, b := range queue {
-		if b == refused {
-			k.takeApart(p, b)
-		} else {
+		if b != refused {
 			p.queue = append(p.queue, b)
+		} else if k.takeApart(p, b) {
+			p.open = nil // what follows the stuck record comes again in another run
+			return
 		}
-	}
-	if k.run.stopped {
-		p.stuck = true
-		return
 	}
 	if k.cfg.FollowKey {
 		k.divert(p)
 	}
 }
 
-// takeApart replaces a refused batch at the end of the queue by what is left of it.
-func (k *Kafka) takeApart(p *partition, b *batch) {
+// takeApart replaces a refused batch at the end of the queue by what is left of it. It reports
+// whether that ends with a stuck record.
+func (k *Kafka) takeApart(p *partition, b *batch) (stuck bool) {
 	r := b.refused
 	defer k.release(b)
 	if len(b.entries) == 1 || len(r.records) > 0 {
-		k.condemn(p, b, r)
-		return
+		return k.condemn(p, b, r)
 	}
 	half := len(b.entries) / 2
 	parts := [2]*batch{k.newBatch(), k.newBatch()}
@@ -142,12 +144,14 @@ func (k *Kafka) takeApart(p *partition, b *batch) {
 		parts[min(i/half, 1)].add(e, b.content(&e))
 	}
 	p.queue = append(p.queue, parts[0], parts[1])
+	return false
 }
 
-// condemn applies the poison policy to the culprits of a batch and keeps the others.
-func (k *Kafka) condemn(p *partition, b *batch, r *refusal) {
+// condemn applies the poison policy to the culprits of a batch and keeps the others, or those
+// before a stuck one.
+func (k *Kafka) condemn(p *partition, b *batch, r *refusal) (stuck bool) {
 	rest := k.newBatch()
-	for i := range b.entries {
+	for i := 0; i < len(b.entries) && !stuck; i++ {
 		e := b.entries[i]
 		c := b.content(&e)
 		if len(b.entries) > 1 && !slices.Contains(r.records, int32(i)) {
@@ -162,21 +166,25 @@ func (k *Kafka) condemn(p *partition, b *batch, r *refusal) {
 			k.run.Mailbox.PutPoison(letter)
 			continue
 		}
-		k.condemned[e.pos] = reason
-		k.poison(p.topic.name, e, c, reason)
-		if k.run.stopped {
-			break
+		if r.code == sarama.ErrInvalidTimestamp {
+			e.stamp = 0 // the dead-letter topic would refuse it as well
 		}
+		k.condemned[e.pos] = reason
+		stuck = k.poison(p.topic.name, e, c, reason)
 	}
-	if len(rest.entries) == 0 {
+	if len(rest.entries) > 0 {
+		p.queue = append(p.queue, rest)
+	} else {
 		k.release(rest)
-		return
 	}
-	p.queue = append(p.queue, rest)
+	return stuck
 }
 
 // divert sends what waits behind a dead-lettered event of the same key after it.
 func (k *Kafka) divert(p *partition) {
+	if len(k.run.DeadKeys) == 0 {
+		return
+	}
 	p.close()
 	queue := p.queue
 	p.queue = nil

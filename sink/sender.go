@@ -2,15 +2,12 @@ package sink
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
-
-	"github.com/walrelay/walrelay/checkpoint"
 )
 
 // sender produces to one broker: it owns the connection and is the only goroutine that uses it.
@@ -40,23 +37,23 @@ type request struct {
 	parts   []*partition // of batches, same index
 }
 
-// errNoAnswer is what a batch gets whose partition is missing in the broker's answer.
-var errNoAnswer = errors.New("the broker's answer leaves the partition out")
+// idleFor is how long a connection is kept without use. Brokers close it after ten minutes by default
+// (connections.max.idle.ms), which would cost the next request its answer.
+const idleFor = 5 * time.Minute
 
 // sender starts the sender of a broker, or tells the present one a new address. Called with mu held.
-func (k *Kafka) sender(id int32, addr string) *sender {
+func (k *Kafka) sender(id int32, addr string) {
 	s := k.senders[id]
-	if s == nil {
+	if s == nil && k.ctx.Err() == nil {
 		s = &sender{k: k, id: id, wake: make(chan struct{}, 1), enc: newEncoder(k.cfg.Stream, k.cfg.Compression)}
 		k.senders[id] = s
 		k.group.Go(func() error { return s.loop(k.ctx) })
 	}
-	if s.addr != addr {
+	if s != nil && s.addr != addr {
 		s.broken = s.addr != ""
 		s.addr = addr
 		s.knock()
 	}
-	return s
 }
 
 // knock wakes the sender. A partition without a leader has a nil sender.
@@ -70,21 +67,27 @@ func (s *sender) knock() {
 	}
 }
 
+// object names the broker among the troubles.
+func (s *sender) object() string { return "broker " + s.addr }
+
 func (s *sender) drop(p *partition) {
 	if i := slices.Index(s.partitions, p); i >= 0 {
 		s.partitions = slices.Delete(s.partitions, i, i+1)
 	}
+	if len(s.partitions) == 0 {
+		s.k.trouble.forget(s.object()) // it concerns nobody any more
+	}
 }
 
 func (s *sender) loop(ctx context.Context) error {
-	timer := time.NewTimer(time.Hour)
+	timer := time.NewTimer(idleFor)
 	defer timer.Stop()
 	for {
 		more, due := s.step()
 		if more {
 			continue
 		}
-		wait := time.Hour
+		wait := idleFor
 		if !due.IsZero() {
 			wait = time.Until(due)
 		}
@@ -95,6 +98,7 @@ func (s *sender) loop(ctx context.Context) error {
 			return nil
 		case <-s.wake:
 		case <-timer.C:
+			s.rest()
 		}
 	}
 }
@@ -104,13 +108,15 @@ func (s *sender) step() (more bool, due time.Time) {
 	k := s.k
 	k.mu.Lock()
 	broken := s.broken
-	s.broken = false
 	k.mu.Unlock()
 	if broken {
 		s.disconnect()
 	}
 
 	k.mu.Lock()
+	if broken {
+		s.broken = false // only now: the callbacks of the old connection have said so again
+	}
 	ready, due := s.due()
 	addr := s.addr
 	k.mu.Unlock()
@@ -218,20 +224,32 @@ func (s *sender) connect(addr string) bool {
 	if err == nil {
 		_, err = broker.Connected()
 	}
-	object := "broker " + addr
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {
 		s.attempts++
 		s.notBefore = now().Add(k.backoff(s.attempts))
-		k.trouble.report(object, err.Error(), now())
+		k.trouble.report(s.object(), err.Error(), now())
 		k.lookout.refresh()
 		return false
 	}
 	s.attempts, s.notBefore = 0, time.Time{}
-	k.trouble.clear(object, now())
+	k.trouble.clear(s.object(), now())
 	s.broker = broker
 	return true
+}
+
+// rest closes a connection that nobody has used for a while.
+func (s *sender) rest() {
+	s.k.mu.Lock()
+	busy := s.inFlight > 0 || !s.notBefore.IsZero()
+	for _, p := range s.partitions {
+		busy = busy || len(p.queue) > 0 || p.open != nil
+	}
+	s.k.mu.Unlock()
+	if !busy {
+		s.disconnect()
+	}
 }
 
 // disconnect closes the connection and returns when every callback has run.
@@ -249,132 +267,4 @@ func (k *Kafka) backoff(attempt int) time.Duration {
 		d = min(d, k.cfg.BackoffMin<<(attempt-1))
 	}
 	return d/2 + rand.N(d/2+1)
-}
-
-// answer takes in the broker's answer to a request. It runs on sarama's reading goroutine.
-func (k *Kafka) answer(req *request, res *sarama.ProduceResponse, err error) {
-	k.mu.Lock()
-	s := req.sender
-	s.inFlight--
-	k.inFlight--
-	if k.inFlight == 0 && k.quiet != nil {
-		close(k.quiet)
-		k.quiet = nil
-	}
-	if err != nil {
-		s.broken = true
-		k.trouble.report("broker "+s.addr, err.Error(), now())
-		k.lookout.refresh()
-	}
-	var done []settled
-	if req.run == k.run {
-		for i, b := range req.batches {
-			if k.answerBatch(req.parts[i], b, block(res, req.parts[i]), err) {
-				done = append(done, settled{topic: req.parts[i].topic.name, batch: b})
-			}
-		}
-	}
-	k.mu.Unlock()
-	s.knock()
-
-	k.report(req.run, done)
-	if res != nil && res.ThrottleTime > 0 {
-		for _, p := range req.parts {
-			k.cfg.Observer.Throttled(p.topic.name, res.ThrottleTime)
-		}
-	}
-}
-
-func block(res *sarama.ProduceResponse, p *partition) *sarama.ProduceResponseBlock {
-	if res == nil {
-		return nil
-	}
-	return res.GetBlock(p.topic.name, p.id)
-}
-
-// answerBatch decides about one batch and reports whether it is acknowledged.
-func (k *Kafka) answerBatch(p *partition, b *batch, block *sarama.ProduceResponseBlock, err error) bool {
-	p.answered(b)
-	object := "topic " + p.topic.name
-	switch {
-	case err != nil:
-		p.fail(b, nil, true)
-	case block == nil:
-		k.trouble.report(object, errNoAnswer.Error(), now())
-		p.fail(b, nil, true)
-	default:
-		v := classify(block.Err)
-		switch v.class {
-		case acked:
-			k.trouble.clear(object, now())
-			p.proven, p.attempts = now(), 0
-			k.unmute(p)
-			return true
-		case order:
-			if !p.behindUnresolved(b) {
-				k.fail(fmt.Errorf("produce to %s: %w", p, block.Err))
-				return false
-			}
-			p.fail(b, nil, false)
-		case retry:
-			k.trouble.report(object, block.Err.Error()+" ("+v.reason+")", now())
-			k.lookout.refresh()
-			p.fail(b, nil, v.ambiguous)
-		case refuse:
-			p.fail(b, newRefusal(block, v.reason), false)
-		case rewind:
-			k.fail(fmt.Errorf("produce to %s: %w", p, block.Err))
-			return false
-		}
-	}
-	k.unmute(p)
-	return false
-}
-
-// unmute lets a partition go on once nothing of it is in flight.
-func (k *Kafka) unmute(p *partition) {
-	if !p.muted || len(p.inFlight) > 0 {
-		return
-	}
-	if refused := p.settle(k.backoff); refused != nil {
-		k.isolate(p, refused)
-	}
-}
-
-// settled is a batch that was acknowledged.
-type settled struct {
-	topic string
-	batch *batch
-}
-
-// report tells the session and the observer of acknowledged batches, and frees them.
-func (k *Kafka) report(r *run, done []settled) {
-	if len(done) == 0 {
-		return
-	}
-	at := k.cfg.Now()
-	seqs, commits := make([]uint64, 0, 256), make([]time.Time, 0, 256)
-	var letters []checkpoint.Poison
-	for _, d := range done {
-		seqs, commits = seqs[:0], commits[:0]
-		for i := range d.batch.entries {
-			e := &d.batch.entries[i]
-			commits = append(commits, time.UnixMicro(e.commit))
-			if e.poison != nil {
-				letters = append(letters, *e.poison)
-			} else {
-				seqs = append(seqs, e.seq)
-			}
-		}
-		r.Mailbox.Settle(seqs)
-		k.cfg.Observer.Acked(d.topic, d.batch.size, commits, at)
-	}
-	for _, l := range letters {
-		r.Mailbox.PutPoison(l)
-	}
-	k.mu.Lock()
-	for _, d := range done {
-		k.release(d.batch)
-	}
-	k.mu.Unlock()
 }

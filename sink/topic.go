@@ -1,8 +1,9 @@
 package sink
 
 import (
-	"fmt"
 	"time"
+
+	"github.com/IBM/sarama"
 
 	"github.com/walrelay/walrelay/checkpoint"
 )
@@ -13,10 +14,14 @@ type topic struct {
 	name       string
 	dead       bool // the dead-letter topic: no position fence, so its partition count may change
 	partitions []*partition
-	limit      int // max.message.bytes
+	limit      int  // max.message.bytes
+	full       int  // bytes of records that a batch of several takes
+	doubted    bool // the limit may have changed
 
 	limbo   *batch
 	asked   time.Time // when metadata was first asked for
+	held    int       // reasons for which events wait, see Kafka.hold
+	absent  bool      // one of them: no such topic, or no leader
 	missing bool      // the cluster says for MissingAfter that there is no such topic
 }
 
@@ -41,29 +46,27 @@ func (k *Kafka) topic(name []byte) *topic {
 	return t
 }
 
-// place routes a record into the open batch of its partition.
-func (k *Kafka) place(t *topic, e entry, c content) {
+// place routes a record into the open batch of its partition. It reports whether the record is
+// stuck instead.
+func (k *Kafka) place(t *topic, e entry, c content) (stuck bool) {
 	switch {
 	case t.missing && k.cfg.OnPoison != Stop:
-		k.poison(t.name, e, c, "the topic does not exist")
-		return
+		return k.poison(t.name, e, c, "the topic does not exist")
 	case t.partitions == nil:
 		if t.limbo == nil {
 			t.limbo = k.newBatch()
 		}
 		t.limbo.add(e, c)
-		return
+		return false
 	case int(e.size)+batchOverhead > t.limit:
-		k.oversize(t, e, c)
-		return
+		return k.oversize(t, e, c)
 	}
 	hash := c.key
 	if hash == nil {
 		hash = c.id
 	}
 	p := t.partitions[partitionOf(hash, int32(len(t.partitions)))]
-	full := min(k.cfg.BatchBytes, t.limit) - batchOverhead
-	if p.open != nil && p.open.size+int(e.size)+deltaReserve > full {
+	if p.open != nil && p.open.size+int(e.size)+deltaReserve > t.full {
 		p.close()
 		p.leader.knock()
 	}
@@ -71,34 +74,23 @@ func (k *Kafka) place(t *topic, e entry, c content) {
 		p.open = k.newBatch()
 	}
 	p.open.add(e, c)
+	return false
 }
 
 // adopt takes over what the cluster says of a topic. Called with mu held.
 func (k *Kafka) adopt(t *topic, info *topicInfo) {
-	count := int32(len(info.leaders))
-	if !t.dead {
-		recorded, known := k.run.Partitions[t.name]
-		if known && recorded != count {
-			k.run.stopped = true
-			k.run.Mailbox.Fail(&checkpoint.PartitionsChangedError{
-				Partitions: checkpoint.Partitions{Topic: t.name, Count: count}, Recorded: recorded,
-			})
-			return
-		}
-		if !known {
-			k.run.Partitions[t.name] = count
-			k.run.Mailbox.PutPartitions(checkpoint.Partitions{Topic: t.name, Count: count})
-		}
-	}
-	if int(count) < len(t.partitions) {
-		k.fail(fmt.Errorf("topic %s was created anew with fewer partitions", t.name))
+	if k.run.failed || !t.dead && !k.fence(t, info) {
 		return
 	}
 	t.limit, t.missing = info.limit, false
-	for id := int32(len(t.partitions)); id < count; id++ {
-		t.partitions = append(t.partitions, &partition{topic: t, id: id})
+	t.full = min(k.cfg.BatchBytes, t.limit) - batchOverhead
+	if k.cfg.Compression != sarama.CompressionNone {
+		t.full = min(t.full, t.limit-(expanded(t.limit)-t.limit)-batchOverhead)
 	}
-	for _, p := range t.partitions[:count] {
+	for id := len(t.partitions); id < len(info.leaders); id++ {
+		t.partitions = append(t.partitions, &partition{topic: t, id: int32(id)})
+	}
+	for _, p := range t.partitions {
 		k.lead(p, info.leaders[p.id])
 	}
 	if limbo := t.limbo; limbo != nil {
@@ -110,24 +102,48 @@ func (k *Kafka) adopt(t *topic, info *topicInfo) {
 	}
 }
 
-// replay places the records of a batch again, and frees it.
+// fence reports whether the topic's partition count is the recorded one, and ends the run otherwise.
+// What has been accepted before is still delivered, unless its partition is gone.
+func (k *Kafka) fence(t *topic, info *topicInfo) bool {
+	count := int32(len(info.leaders))
+	recorded, known := k.run.Partitions[t.name]
+	switch {
+	case !known:
+		k.run.Partitions[t.name] = count
+		k.run.Mailbox.PutPartitions(checkpoint.Partitions{Topic: t.name, Count: count})
+		return true
+	case recorded == count:
+		return true
+	}
+	changed := &checkpoint.PartitionsChangedError{
+		Partitions: checkpoint.Partitions{Topic: t.name, Count: count}, Recorded: recorded,
+	}
+	if int(count) < len(t.partitions) {
+		k.fail(changed)
+		return false
+	}
+	k.stop()
+	k.run.Mailbox.Fail(changed)
+	for _, p := range t.partitions {
+		k.lead(p, info.leaders[p.id])
+	}
+	return false
+}
+
+// replay places the records of a batch again, up to one that is stuck, and frees it.
 func (k *Kafka) replay(t *topic, b *batch) {
 	for i := range b.entries {
 		e := b.entries[i]
-		if k.run.stopped {
+		if k.place(t, e, b.content(&e)) {
 			break
 		}
-		k.place(t, e, b.content(&e))
 	}
 	k.release(b)
 }
 
 // lead gives a partition to the sender of its leader.
 func (k *Kafka) lead(p *partition, broker int32) {
-	s := k.senders[broker]
-	if broker < 0 || s == nil {
-		s = nil
-	}
+	s := k.senders[broker] // nil for -1
 	if p.leader == s {
 		return
 	}
@@ -165,8 +181,8 @@ func (k *Kafka) newBatch() *batch {
 
 // release returns a batch's memory for reuse, unless it is unusually large or many are free.
 func (k *Kafka) release(b *batch) {
-	const most, largest = 64, 1 << 18
-	if len(k.free) < most && cap(b.buf) <= largest {
+	const most = 64
+	if len(k.free) < most && cap(b.buf) <= 2*k.cfg.BatchBytes {
 		b.reset()
 		k.free = append(k.free, b)
 	}

@@ -26,7 +26,11 @@ type troubled struct {
 	logged time.Time
 }
 
-const troubleReminder = time.Minute
+const (
+	troubleReminder = time.Minute
+	// troubleChange is how often at most a change is logged: two partitions may differ in what they suffer from.
+	troubleChange = 5 * time.Second
+)
 
 func newTrouble(log *zap.Logger) *trouble { return &trouble{log: log, present: map[string]*troubled{}} }
 
@@ -36,10 +40,15 @@ func (t *trouble) report(object, problem string, at time.Time) {
 		p = &troubled{Trouble: Trouble{Object: object, Since: at}}
 		t.present[object] = p
 	}
-	if p.Error == problem && at.Sub(p.logged) < troubleReminder {
+	quiet := troubleReminder
+	if p.Error != problem {
+		quiet = troubleChange
+	}
+	p.Error = problem
+	if at.Sub(p.logged) < quiet {
 		return
 	}
-	p.Error, p.logged = problem, at
+	p.logged = at
 	t.log.Warn("delivery is held up, retrying", zap.String("object", object), zap.String("error", problem),
 		zap.Duration("for", at.Sub(p.Since)))
 }
@@ -51,6 +60,9 @@ func (t *trouble) clear(object string, at time.Time) {
 	}
 }
 
+// forget drops what concerns nobody any more.
+func (t *trouble) forget(object string) { delete(t.present, object) }
+
 func (t *trouble) list() []Trouble {
 	list := make([]Trouble, 0, len(t.present))
 	for _, p := range t.present {
@@ -58,4 +70,24 @@ func (t *trouble) list() []Trouble {
 	}
 	slices.SortFunc(list, func(a, b Trouble) int { return a.Since.Compare(b.Since) })
 	return list
+}
+
+// hold notes one reason, kept in held, why events of a topic have to wait.
+func (k *Kafka) hold(t *topic, held *bool, problem string) {
+	if !*held {
+		*held = true
+		t.held++
+	}
+	k.trouble.report("topic "+t.name, problem, now())
+}
+
+// unhold takes the reason back. The topic is out of trouble with its last one.
+func (k *Kafka) unhold(t *topic, held *bool) {
+	if !*held {
+		return
+	}
+	*held = false
+	if t.held--; t.held == 0 {
+		k.trouble.clear("topic "+t.name, now())
+	}
 }
