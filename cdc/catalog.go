@@ -140,13 +140,22 @@ func (c tableCheck) run(configured []decoder.Mapping) error {
 		return c.fatal("is a partition, and publication "+c.publication+" publishes its rows as those of the whole table",
 			"name the partitioned table among the configured tables instead")
 	}
-	for _, m := range c.table.Members {
+	for _, m := range c.members() {
 		if m.Filter {
 			return c.fatal("has a row filter in publication "+c.publication+"; rows that it rejects are not sent",
 				"ALTER PUBLICATION "+c.publication+" SET TABLE without WHERE, "+republish(c.stream))
 		}
 	}
 	return c.columns()
+}
+
+// members returns the rows of pg_publication_rel whose filters and column lists may count: those of
+// the partitions do only when rows travel under their names.
+func (c tableCheck) members() []catalogMember {
+	if !c.found.ViaRoot {
+		return c.table.Members
+	}
+	return slices.DeleteFunc(slices.Clone(c.table.Members), func(m catalogMember) bool { return !m.Above })
 }
 
 // publishedAsRoot says that rows arrive under the name of an ancestor which is not configured.
@@ -193,7 +202,7 @@ func (c tableCheck) columns() error {
 // included; without a list, generated columns are sent only by PostgreSQL 18 and only stored ones.
 func (c tableCheck) column(col catalogColumn) error {
 	listed := false
-	for _, m := range c.table.Members {
+	for _, m := range c.members() {
 		if m.Columns == nil {
 			continue
 		}

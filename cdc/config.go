@@ -130,7 +130,8 @@ func (c *Config) Validate() error {
 	positive(c.ReceiveTimeout, "ReceiveTimeout")
 	positive(c.ShutdownTimeout, "ShutdownTimeout")
 	positive(c.BackoffMin, "BackoffMin")
-	require(c.BackoffMax >= c.BackoffMin, "BackoffMax", "must be at least BackoffMin (%s), not %s", c.BackoffMin, c.BackoffMax)
+	require(c.BackoffMax >= c.BackoffMin, "BackoffMax",
+		"must be at least BackoffMin (%s), not %s", c.BackoffMin, c.BackoffMax)
 	require(c.WALSenderTimeout == 0 || c.WALSenderTimeout >= 3*c.StatusInterval, "WALSenderTimeout",
 		"must be 0 or at least three times StatusInterval (%s), not %s", c.StatusInterval, c.WALSenderTimeout)
 	require(c.Window.Events > 0, "Window", "must allow at least 1 event, not %d", c.Window.Events)

@@ -1,10 +1,13 @@
 package cdc
 
 import (
+	"errors"
+	"net"
 	"net/url"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/walrelay/walrelay/testenv"
@@ -29,11 +32,11 @@ func TestDial_PinsSettings(t *testing.T) {
 		role := asRole(t, db, cfg, "REPLICATION")
 		db.Exec(t, `ALTER ROLE `+role+` SET DateStyle = 'SQL, DMY'; ALTER ROLE `+role+` SET IntervalStyle = iso_8601;
 			ALTER ROLE `+role+` SET extra_float_digits = -5; ALTER ROLE `+role+` SET TimeZone = 'Asia/Tokyo';
-			ALTER ROLE `+role+` SET bytea_output = escape; ALTER ROLE `+role+` SET statement_timeout = 1;
+			ALTER ROLE `+role+` SET bytea_output = escape; ALTER ROLE `+role+` SET statement_timeout = '1min';
 			ALTER ROLE `+role+` SET default_transaction_read_only = on; ALTER ROLE `+role+` SET search_path = evil;
 			ALTER ROLE `+role+` SET wal_sender_timeout = 0`)
 		if major >= 17 {
-			db.Exec(t, "ALTER ROLE "+role+" SET transaction_timeout = 1")
+			db.Exec(t, "ALTER ROLE "+role+" SET transaction_timeout = '1min'")
 		}
 		cfg.ConnString += "&datestyle=german&application_name=mine"
 		s := dial(t, cfg)
@@ -47,7 +50,11 @@ func TestDial_PinsSettings(t *testing.T) {
 		require.Equal(t, want, got)
 		require.NoError(t, s.SQL.QueryRow(t.Context(), values).Scan(&got))
 		require.Equal(t, want, got)
-		for setting, want := range map[string]string{"statement_timeout": "0", "wal_sender_timeout": "1min"} {
+		pinned := map[string]string{"statement_timeout": "0", "wal_sender_timeout": "1min"}
+		if major >= 17 {
+			pinned["transaction_timeout"] = "0"
+		}
+		for setting, want := range pinned {
 			got, err := s.replValue(t.Context(), "SHOW "+setting)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
@@ -99,6 +106,36 @@ func TestDial_RetriesWrongPassword(t *testing.T) {
 	require.ErrorContains(t, err, "password authentication failed")
 	require.NotContains(t, err.Error(), "wrong7password")
 	require.False(t, Fatal(err))
+}
+
+// TestDial_Pooler answers like PgBouncer in its default configuration.
+func TestDial_Pooler(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			done <- err
+			return
+		}
+		backend := pgproto3.NewBackend(conn, conn)
+		if _, err := backend.ReceiveStartupMessage(); err != nil {
+			done <- err
+			return
+		}
+		backend.Send(&pgproto3.ErrorResponse{
+			Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: replication",
+		})
+		done <- errors.Join(backend.Flush(), conn.Close(), listener.Close())
+	}()
+	cfg := validConfig()
+	cfg.ConnString = Secret("postgres://u:hunter2secret@" + listener.Addr().String() + "/db?sslmode=disable")
+	_, err = Dial(t.Context(), cfg)
+	fatal(t, err, "pooler", "connect directly to PostgreSQL")
+	require.NotContains(t, err.Error(), "hunter2secret")
+	require.NoError(t, <-done)
 }
 
 func TestParseConnString_ShowsNoSecret(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 // LagReader asks the server how far the slot is behind, each time anew: a number that cannot be had
 // is an error, never the last good one. It has a connection of its own, opened at the first use and
-// after an error. Its methods may be called concurrently; queries take turns.
+// when it was lost. Its methods may be called concurrently; queries take turns.
 type LagReader struct {
 	cfg  *Config
 	turn chan struct{} // holds one token while the connection is in use
@@ -33,17 +33,14 @@ func (l *LagReader) Lag(ctx context.Context) (Lag, error) {
 	if err := l.connect(ctx); err != nil {
 		return Lag{}, err
 	}
-	lag, err := l.query(ctx)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		l.hangUp(ctx)
-	}
-	switch {
+	switch lag, err := l.query(ctx); {
 	case errors.Is(err, pgx.ErrNoRows):
 		return Lag{}, fmt.Errorf("read lag: slot %q does not exist", l.cfg.Slot)
-	case err != nil:
+	case err != nil: // pgx has closed the connection if it is of no use any more
 		return Lag{}, fmt.Errorf("read lag: %w", err)
+	default:
+		return lag, nil
 	}
-	return lag, nil
 }
 
 // Close closes the connection; a later Lag opens another one.

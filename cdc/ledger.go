@@ -2,6 +2,7 @@ package cdc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pglogrepl"
@@ -143,6 +144,9 @@ func (r *Registry) RowRetained(ctx context.Context, m *decoder.Mapping, eventID 
 		SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
 		WHERE a.attrelid = to_regclass($1) AND a.attname = $2 AND NOT a.attisdropped`,
 		tableName(m.Schema, m.Table), m.ID).Scan(&idType)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil // neither table nor column: the row cannot be found by its id
+	}
 	if err != nil {
 		return false, Diagnose(fmt.Errorf("look up row: %w", err))
 	}

@@ -2,11 +2,14 @@ package cdc
 
 import (
 	"bytes"
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/testenv"
 )
 
 func TestRegistry_Verdicts(t *testing.T) {
@@ -75,6 +78,10 @@ func TestRegistry_RowRetained(t *testing.T) {
 		}
 		_, err := r.RowRetained(t.Context(), &cfg.Mappings[0], "7; DROP TABLE events")
 		require.Error(t, err)
+		db.Exec(t, "DROP TABLE events")
+		found, err := r.RowRetained(t.Context(), &cfg.Mappings[0], "7")
+		require.NoError(t, err)
+		require.False(t, found)
 	})
 }
 
@@ -91,6 +98,9 @@ func TestRegistry_EpochAndPositions(t *testing.T) {
 		epoch, err := r.RaiseEpoch(ctx, map[string]int32{"a": 6})
 		require.NoError(t, err)
 		require.EqualValues(t, 2, epoch)
+		epoch, err = r.RaiseEpoch(ctx, nil)
+		require.NoError(t, err)
+		require.EqualValues(t, 3, epoch)
 		partitions, err := r.Partitions(ctx)
 		require.NoError(t, err)
 		require.Equal(t, map[string]int32{"a": 6, "b": 1}, partitions)
@@ -105,16 +115,40 @@ func TestRegistry_EpochAndPositions(t *testing.T) {
 	})
 }
 
-// TestRegistry_ConfirmIgnoresStandby: a synchronous standby that is away stops commits, not the stream.
-func TestRegistry_ConfirmIgnoresStandby(t *testing.T) {
+// TestRegistry_Standby: a synchronous standby that is away holds up the epoch, not the stream.
+func TestRegistry_Standby(t *testing.T) {
 	forMajors(t, func(t *testing.T, major int) {
-		db, cfg := newStream(t, major)
-		register(t, cfg)
-		db.Exec(t, "ALTER DATABASE "+db.Name+" SET synchronous_commit = remote_apply")
+		server := testenv.StartPostgres(t, major, testenv.Config{})
+		db, cfg := streamOn(t, server)
+		reg := register(t, cfg)
 		r := dial(t, cfg).Registry()
-		var during string
-		require.NoError(t, r.Confirm(t.Context(), 1, 1))
-		require.NoError(t, r.db.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&during))
-		require.Equal(t, "remote_apply", during, "only for that statement")
+		db.Exec(t, "ALTER SYSTEM SET synchronous_standby_names = 'away'")
+		db.Exec(t, "SELECT pg_reload_conf()")
+		require.Eventually(t, func() bool { // until a commit waits
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := db.Conn.Exec(ctx, "INSERT INTO events SELECT count(*), 'a' FROM events")
+			return err != nil
+		}, 20*time.Second, 10*time.Millisecond)
+
+		require.NoError(t, r.Confirm(t.Context(), reg.Created+1, 1))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := r.RaiseEpoch(ctx, map[string]int32{"a": 1})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// TestRegistry_BeginOnce: whoever comes second finds a stream that may be further already.
+func TestRegistry_BeginOnce(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		_, cfg := newStream(t, major)
+		reg := register(t, cfg)
+		s := dial(t, cfg)
+		require.NoError(t, s.Registry().Confirm(t.Context(), reg.Created+100, 1))
+		require.NoError(t, s.Registry().begin(t.Context(), s, reg.Created, reg.Publication))
+		sum, err := s.Registry().Summary(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, reg.Created+100, sum.Confirmed)
 	})
 }

@@ -75,8 +75,9 @@ func (s *Server) checkSchema(ctx context.Context) error {
 			return &FatalError{Object: "table " + table, Problem: "does not exist", Remedy: "run `walrelay migrate`"}
 		case !granted:
 			return &FatalError{
-				Object: "table " + table, Problem: fmt.Sprintf("may not be used by role %q: %s is missing", role, privilege),
-				Remedy: "GRANT " + privilege + " ON " + table + " TO " + pgx.Identifier{role}.Sanitize(),
+				Object:  "table " + table,
+				Problem: fmt.Sprintf("may not be used by role %q: %s is missing", role, privilege),
+				Remedy:  "GRANT " + privilege + " ON " + table + " TO " + pgx.Identifier{role}.Sanitize(),
 			}
 		}
 		return nil
@@ -94,8 +95,9 @@ func (s *Server) roomForSlot(ctx context.Context) error {
 	}
 	if used >= limit {
 		return &FatalError{
-			Object: quoted("slot", s.cfg.Slot), Problem: fmt.Sprintf("cannot be created: max_replication_slots = %d, all in use", limit),
-			Remedy: "raise max_replication_slots and restart PostgreSQL, or drop a slot that nobody needs",
+			Object:  quoted("slot", s.cfg.Slot),
+			Problem: fmt.Sprintf("cannot be created: max_replication_slots = %d, all in use", limit),
+			Remedy:  "raise max_replication_slots and restart PostgreSQL, or drop a slot that nobody needs",
 		}
 	}
 	return nil
@@ -107,12 +109,13 @@ type minorFix struct {
 	first map[int]int // major to minor
 }
 
-// knownBugs names the bugs that lose or repeat rows, or stop the stream, in the given version.
+// knownBugs names the bugs that lose or repeat rows, or stop the stream, in the given version:
+// fixed in the minor releases of August 2024, November 2024, May 2025 and August 2025.
 func knownBugs(version int) []string {
 	fixes := []minorFix{
 		{"a slot may begin in the middle of a transaction", map[int]int{14: 13, 15: 8, 16: 4}},
 		{"restart_lsn may go backwards, to log that is already removed", map[int]int{14: 14, 15: 9, 16: 5, 17: 1}},
-		{"ALTER PUBLICATION while a transaction writes the table may hide its rows", map[int]int{14: 18, 15: 13, 16: 9, 17: 5}},
+		{"ALTER PUBLICATION may hide rows of transactions that are open then", map[int]int{14: 18, 15: 13, 16: 9, 17: 5}},
 		{"schema changes may blow up the memory of decoding", map[int]int{14: 19, 15: 14, 16: 10, 17: 6}},
 	}
 	major, minor := version/10000, version%10000
@@ -150,8 +153,8 @@ func (s *Server) existingRows(ctx context.Context) []string {
 func (s *Server) rowCount(ctx context.Context, m decoder.Mapping) string {
 	table := tableName(m.Schema, m.Table)
 	var counted, estimated int64
-	err := s.SQL.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s LIMIT %d) AS few", table, rowCountLimit+1)).
-		Scan(&counted)
+	count := fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s LIMIT %d) AS few", table, rowCountLimit+1)
+	err := s.SQL.QueryRow(ctx, count).Scan(&counted)
 	if err == nil && counted <= rowCountLimit {
 		return fmt.Sprint(counted)
 	}

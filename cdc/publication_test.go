@@ -33,6 +33,8 @@ func TestCheckPublication_Faults(t *testing.T) {
 				want: []string{"column list", `"key"`, "id, kind, payload"}},
 			"column list without an optional one": {since: 15, sql: "ALTER PUBLICATION events_pub SET TABLE events (id, kind, payload, key)",
 				want: []string{"column list", `"note"`}},
+			"row filter on a partition": {since: 15, sql: partitioned + `ALTER PUBLICATION events_pub SET (publish_via_partition_root = false);
+				ALTER PUBLICATION events_pub SET TABLE events, events_1 WHERE (id > 5)`, want: []string{"row filter"}},
 			"mapped column missing": {sql: "ALTER TABLE events RENAME payload TO body", want: []string{`no column "payload"`}},
 			"route column missing":  {sql: "ALTER TABLE events DROP COLUMN kind", want: []string{`no column "kind"`}},
 			"generated": {sql: "ALTER TABLE events DROP COLUMN payload; ALTER TABLE events ADD payload text GENERATED ALWAYS AS (key) STORED",
@@ -71,14 +73,16 @@ func TestCheckPublication_Good(t *testing.T) {
 			sql     string
 			warning string
 		}{
-			"all tables":      {sql: "CREATE PUBLICATION events_pub FOR ALL TABLES WITH (publish = 'insert')"},
-			"schema":          {since: 15, sql: "CREATE PUBLICATION events_pub FOR TABLES IN SCHEMA public WITH (publish = 'insert')"},
-			"whole list":      {since: 15, sql: "CREATE PUBLICATION events_pub FOR TABLE events (id, kind, key, payload, note) WITH (publish = 'insert')"},
-			"everything":      {sql: "CREATE PUBLICATION events_pub FOR TABLE events", warning: "publishes more than inserts"},
-			"partitioned":     {sql: partitioned + "CREATE PUBLICATION events_pub FOR TABLE events WITH (publish = 'insert')", warning: "by its partitions"},
-			"via root":        {sql: partitioned + "CREATE PUBLICATION events_pub FOR TABLE events WITH (publish = 'insert', publish_via_partition_root)"},
-			"stored, 18":      {since: 18, sql: storedKey + "CREATE PUBLICATION events_pub FOR TABLE events WITH (publish = 'insert', publish_generated_columns = stored)"},
-			"stored, listed":  {since: 18, sql: storedKey + "CREATE PUBLICATION events_pub FOR TABLE events (id, kind, key, payload, note) WITH (publish = 'insert')"},
+			"all tables":     {sql: "CREATE PUBLICATION events_pub FOR ALL TABLES WITH (publish = 'insert')"},
+			"schema":         {since: 15, sql: "CREATE PUBLICATION events_pub FOR TABLES IN SCHEMA public WITH (publish = 'insert')"},
+			"whole list":     {since: 15, sql: "CREATE PUBLICATION events_pub FOR TABLE events (id, kind, key, payload, note) WITH (publish = 'insert')"},
+			"everything":     {sql: "CREATE PUBLICATION events_pub FOR TABLE events", warning: "publishes more than inserts"},
+			"partitioned":    {sql: partitioned + "CREATE PUBLICATION events_pub FOR TABLE events WITH (publish = 'insert')", warning: "by its partitions"},
+			"via root":       {sql: partitioned + "CREATE PUBLICATION events_pub FOR TABLE events WITH (publish = 'insert', publish_via_partition_root)"},
+			"stored, 18":     {since: 18, sql: storedKey + "CREATE PUBLICATION events_pub FOR TABLE events WITH (publish = 'insert', publish_generated_columns = stored)"},
+			"stored, listed": {since: 18, sql: storedKey + "CREATE PUBLICATION events_pub FOR TABLE events (id, kind, key, payload, note) WITH (publish = 'insert')"},
+			"filter of a leaf that does not count": {since: 15, sql: partitioned + `CREATE PUBLICATION events_pub
+				FOR TABLE events, events_1 WHERE (id > 5) WITH (publish = 'insert', publish_via_partition_root)`},
 			"own leaf listed": {sql: partitioned + "CREATE PUBLICATION events_pub FOR TABLE events, events_1 WITH (publish = 'insert', publish_via_partition_root)"},
 		} {
 			if test.since > major {

@@ -223,6 +223,44 @@ func TestNewEpoch_RefusesRunningStream(t *testing.T) {
 	fatal(t, err, "is running", "stop every instance")
 }
 
+// TestRegister_WhileAnotherStreams: a standby looks at a slot that moves all the time.
+func TestRegister_WhileAnotherStreams(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		_, cfg := newStream(t, major)
+		register(t, cfg)
+		active, standby := dial(t, cfg), dial(t, cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			var err error
+			for err == nil && ctx.Err() == nil {
+				err = confirmNow(active)
+			}
+			ended <- err
+		}()
+		for range 100 {
+			_, err := standby.Register(t.Context())
+			require.NoError(t, err)
+		}
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
+// confirmNow does what a session does: record, then confirm.
+func confirmNow(s *Server) error {
+	ctx := context.Background()
+	var lsn pglogrepl.LSN
+	if err := s.SQL.QueryRow(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&lsn); err != nil {
+		return err
+	}
+	if err := s.Registry().Confirm(ctx, lsn, s.Timeline); err != nil {
+		return err
+	}
+	_, err := s.SQL.Exec(ctx, "SELECT pg_replication_slot_advance($1, $2::text::pg_lsn)", s.cfg.Slot, lsn.String())
+	return err
+}
+
 // TestFacts_Decide covers what takes a promotion or a crash at the right moment.
 func TestFacts_Decide(t *testing.T) {
 	t.Parallel()

@@ -126,7 +126,7 @@ func (r *Registry) Confirm(ctx context.Context, lsn pglogrepl.LSN, timeline uint
 // RaiseEpoch starts a new epoch, under which partitions holds, and returns it. Unlike Confirm it
 // waits for synchronous standbys: an epoch that was published must not be forgotten by a failover.
 func (r *Registry) RaiseEpoch(ctx context.Context, partitions map[string]int32) (uint32, error) {
-	return r.raiseEpoch(ctx, "partitions = partitions || $2::jsonb", partitions)
+	return r.raiseEpoch(ctx, "partitions = partitions || coalesce($2::jsonb, '{}')", partitions)
 }
 
 // adoptRouting starts a new epoch because events are routed or delivered differently from now on.
@@ -195,8 +195,9 @@ func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
 		}
 	case slot.ActivePID != 0:
 		return EpochStart{}, &FatalError{
-			Object: quoted("stream", r.stream), Problem: fmt.Sprintf("is running: server process %d uses its slot", slot.ActivePID),
-			Remedy: "stop every instance first",
+			Object:  quoted("stream", r.stream),
+			Problem: fmt.Sprintf("is running: server process %d uses its slot", slot.ActivePID),
+			Remedy:  "stop every instance first",
 		}
 	}
 	done := EpochStart{Slot: row.Slot, SlotExists: slot.Exists, Confirmed: row.Confirmed}
@@ -207,7 +208,8 @@ func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
 
 func notRegistered(stream string) error {
 	return &FatalError{
-		Object: quoted("stream", stream), Problem: "is not registered", Remedy: "check its name, or start it for the first time",
+		Object: quoted("stream", stream), Problem: "is not registered",
+		Remedy: "check its name, or start it for the first time",
 	}
 }
 

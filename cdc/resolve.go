@@ -64,15 +64,18 @@ func (s *Server) resolveForeign(ctx context.Context, oid uint32, name string, ex
 		return nil
 	case exists:
 		return &FatalError{
-			Object:  "table " + name,
-			Problem: "is in the log, but neither an outbox table nor in the publication any more: it may be a detached partition",
-			Remedy:  "if its rows are events, name it among the configured tables; if not, add it to the publication until they passed",
+			Object: "table " + name,
+			Problem: "is in the log, but neither an outbox table nor in the publication any more: " +
+				"it may be a detached partition",
+			Remedy: "if its rows are events, name it among the configured tables (WALRELAY_TABLES); " +
+				"if not, add it to the publication until they passed",
 		}
 	default:
 		return &FatalError{
-			Object:  "table " + name,
-			Problem: "is in the log, but was dropped before its rows were read: it may have been a partition of an outbox table",
-			Remedy:  "name it among the configured tables (WALRELAY_TABLES) and set publish_via_partition_root = true",
+			Object: "table " + name,
+			Problem: "is in the log, but was dropped before its rows were read: " +
+				"it may have been a partition of an outbox table",
+			Remedy: "name it among the configured tables (WALRELAY_TABLES) and set publish_via_partition_root = true",
 		}
 	}
 }
