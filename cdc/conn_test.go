@@ -169,7 +169,8 @@ func TestPreflight(t *testing.T) {
 		role := asRole(t, db, cfg, "REPLICATION")
 		_, err = dial(t, cfg).Preflight(t.Context())
 		fatal(t, err, "permission denied for schema walrelay")
-		db.Exec(t, "GRANT USAGE ON SCHEMA walrelay TO "+role+"; GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA walrelay TO "+role)
+		db.Exec(t, "GRANT USAGE ON SCHEMA walrelay TO "+role+";"+
+			"GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA walrelay TO "+role)
 		_, err = dial(t, cfg).Preflight(t.Context())
 		fatal(t, err, role, "UPDATE is missing", "GRANT UPDATE ON walrelay.streams TO")
 		db.Exec(t, "GRANT ALL ON ALL TABLES IN SCHEMA walrelay TO "+role)

@@ -17,7 +17,8 @@ import (
 )
 
 // outbox is the table of the fixture: plain, with the columns that the mapping names.
-const outbox = `CREATE TABLE public.events (id bigint PRIMARY KEY, kind text NOT NULL, key text, payload text, note text)`
+const outbox = `CREATE TABLE public.events
+	(id bigint PRIMARY KEY, kind text NOT NULL, key text, payload text, note text)`
 
 func outboxMapping() decoder.Mapping {
 	return decoder.Mapping{

@@ -21,25 +21,47 @@ func TestCheckPublication_Faults(t *testing.T) {
 			sql   string
 			want  []string
 		}{
-			"missing":   {sql: "DROP PUBLICATION events_pub", want: []string{`publication "events_pub"`, "does not exist", "CREATE PUBLICATION"}},
-			"no insert": {sql: "ALTER PUBLICATION events_pub SET (publish = 'update')", want: []string{"does not publish inserts", "SET (publish = 'insert')"}},
-			"not in it": {sql: "CREATE TABLE other (); ALTER PUBLICATION events_pub SET TABLE other", want: []string{`table "public"."events"`, "is not in publication", "ADD TABLE"}},
-			"no table":  {sql: "DROP TABLE events", want: []string{`"public"."events"`, "does not exist"}},
-			"a view":    {sql: "ALTER TABLE events RENAME TO e; CREATE VIEW events AS TABLE e", want: []string{"is not a table"}},
-			"unlogged":  {sql: "DROP TABLE events; CREATE UNLOGGED TABLE events (id int)", want: []string{"unlogged"}},
+			"missing": {
+				sql:  "DROP PUBLICATION events_pub",
+				want: []string{`publication "events_pub"`, "does not exist", "CREATE PUBLICATION"},
+			},
+			"no insert": {
+				sql:  "ALTER PUBLICATION events_pub SET (publish = 'update')",
+				want: []string{"does not publish inserts", "SET (publish = 'insert')"},
+			},
+			"not in it": {
+				sql:  "CREATE TABLE other (); ALTER PUBLICATION events_pub SET TABLE other",
+				want: []string{`table "public"."events"`, "is not in publication", "ADD TABLE"},
+			},
+			"no table": {sql: "DROP TABLE events", want: []string{`"public"."events"`, "does not exist"}},
+			"a view": {
+				sql:  "ALTER TABLE events RENAME TO e; CREATE VIEW events AS TABLE e",
+				want: []string{"is not a table"},
+			},
+			"unlogged": {
+				sql:  "DROP TABLE events; CREATE UNLOGGED TABLE events (id int)",
+				want: []string{"unlogged"},
+			},
 			"row filter": {since: 15, sql: "ALTER PUBLICATION events_pub SET TABLE events WHERE (id > 5)",
 				want: []string{"row filter", "new-epoch orders"}},
 			"column list": {since: 15, sql: "ALTER PUBLICATION events_pub SET TABLE events (id, kind, payload)",
 				want: []string{"column list", `"key"`, "id, kind, payload"}},
-			"column list without an optional one": {since: 15, sql: "ALTER PUBLICATION events_pub SET TABLE events (id, kind, payload, key)",
+			"column list without an optional one": {since: 15,
+				sql:  "ALTER PUBLICATION events_pub SET TABLE events (id, kind, payload, key)",
 				want: []string{"column list", `"note"`}},
-			"row filter on a partition": {since: 15, sql: partitioned + `ALTER PUBLICATION events_pub SET (publish_via_partition_root = false);
+			"row filter on a partition": {since: 15, sql: partitioned + `
+				ALTER PUBLICATION events_pub SET (publish_via_partition_root = false);
 				ALTER PUBLICATION events_pub SET TABLE events, events_1 WHERE (id > 5)`, want: []string{"row filter"}},
-			"mapped column missing": {sql: "ALTER TABLE events RENAME payload TO body", want: []string{`no column "payload"`}},
-			"route column missing":  {sql: "ALTER TABLE events DROP COLUMN kind", want: []string{`no column "kind"`}},
-			"generated": {sql: "ALTER TABLE events DROP COLUMN payload; ALTER TABLE events ADD payload text GENERATED ALWAYS AS (key) STORED",
+			"mapped column missing": {
+				sql:  "ALTER TABLE events RENAME payload TO body",
+				want: []string{`no column "payload"`},
+			},
+			"route column missing": {sql: "ALTER TABLE events DROP COLUMN kind", want: []string{`no column "kind"`}},
+			"generated": {sql: `ALTER TABLE events DROP COLUMN payload;
+				ALTER TABLE events ADD payload text GENERATED ALWAYS AS (key) STORED`,
 				want: []string{`"payload" generated`, "publish_generated_columns"}},
-			"virtual": {since: 18, sql: `ALTER TABLE events DROP COLUMN payload; ALTER TABLE events ADD payload text GENERATED ALWAYS AS (key) VIRTUAL;
+			"virtual": {since: 18, sql: `ALTER TABLE events DROP COLUMN payload;
+				ALTER TABLE events ADD payload text GENERATED ALWAYS AS (key) VIRTUAL;
 				ALTER PUBLICATION events_pub SET (publish_generated_columns = stored)`, want: []string{`"payload" generated`}},
 			"published as its root": {sql: `DROP TABLE events; CREATE TABLE whole (LIKE public.events2) PARTITION BY LIST (id);
 				CREATE TABLE events PARTITION OF whole DEFAULT; ALTER PUBLICATION events_pub ADD TABLE whole`,
@@ -73,17 +95,39 @@ func TestCheckPublication_Good(t *testing.T) {
 			sql     string
 			warning string
 		}{
-			"all tables":     {sql: "CREATE PUBLICATION events_pub FOR ALL TABLES WITH (publish = 'insert')"},
-			"schema":         {since: 15, sql: "CREATE PUBLICATION events_pub FOR TABLES IN SCHEMA public WITH (publish = 'insert')"},
-			"whole list":     {since: 15, sql: "CREATE PUBLICATION events_pub FOR TABLE events (id, kind, key, payload, note) WITH (publish = 'insert')"},
-			"everything":     {sql: "CREATE PUBLICATION events_pub FOR TABLE events", warning: "publishes more than inserts"},
-			"partitioned":    {sql: partitioned + "CREATE PUBLICATION events_pub FOR TABLE events WITH (publish = 'insert')", warning: "by its partitions"},
-			"via root":       {sql: partitioned + "CREATE PUBLICATION events_pub FOR TABLE events WITH (publish = 'insert', publish_via_partition_root)"},
-			"stored, 18":     {since: 18, sql: storedKey + "CREATE PUBLICATION events_pub FOR TABLE events WITH (publish = 'insert', publish_generated_columns = stored)"},
-			"stored, listed": {since: 18, sql: storedKey + "CREATE PUBLICATION events_pub FOR TABLE events (id, kind, key, payload, note) WITH (publish = 'insert')"},
+			"all tables": {sql: "CREATE PUBLICATION events_pub FOR ALL TABLES WITH (publish = 'insert')"},
+			"schema": {
+				since: 15,
+				sql:   "CREATE PUBLICATION events_pub FOR TABLES IN SCHEMA public WITH (publish = 'insert')",
+			},
+			"whole list": {
+				since: 15,
+				sql:   "CREATE PUBLICATION events_pub FOR TABLE events (id, kind, key, payload, note) WITH (publish = 'insert')",
+			},
+			"everything": {
+				sql:     "CREATE PUBLICATION events_pub FOR TABLE events",
+				warning: "publishes more than inserts",
+			},
+			"partitioned": {
+				sql:     partitioned + publish + "events WITH (publish = 'insert')",
+				warning: "by its partitions",
+			},
+			"via root": {
+				sql: partitioned + publish + "events WITH (publish = 'insert', publish_via_partition_root)",
+			},
+			"stored, 18": {
+				since: 18,
+				sql:   storedKey + publish + "events WITH (publish = 'insert', publish_generated_columns = stored)",
+			},
+			"stored, listed": {
+				since: 18,
+				sql:   storedKey + publish + "events (id, kind, key, payload, note) WITH (publish = 'insert')",
+			},
 			"filter of a leaf that does not count": {since: 15, sql: partitioned + `CREATE PUBLICATION events_pub
 				FOR TABLE events, events_1 WHERE (id > 5) WITH (publish = 'insert', publish_via_partition_root)`},
-			"own leaf listed": {sql: partitioned + "CREATE PUBLICATION events_pub FOR TABLE events, events_1 WITH (publish = 'insert', publish_via_partition_root)"},
+			"own leaf listed": {
+				sql: partitioned + publish + "events, events_1 WITH (publish = 'insert', publish_via_partition_root)",
+			},
 		} {
 			if test.since > major {
 				continue
@@ -116,8 +160,9 @@ func TestCheckPublication_Good(t *testing.T) {
 }
 
 const (
-	partitioned = `DROP TABLE events; CREATE TABLE events (id bigint, kind text, key text, payload text) PARTITION BY RANGE (id);
-		CREATE TABLE events_1 PARTITION OF events FOR VALUES FROM (0) TO (100);`
+	publish     = "CREATE PUBLICATION events_pub FOR TABLE "
+	partitioned = `DROP TABLE events; CREATE TABLE events (id bigint, kind text, key text, payload text)
+		PARTITION BY RANGE (id); CREATE TABLE events_1 PARTITION OF events FOR VALUES FROM (0) TO (100);`
 	storedKey = `ALTER TABLE events DROP COLUMN key; ALTER TABLE events ADD key text GENERATED ALWAYS AS (kind) STORED;`
 )
 
@@ -157,7 +202,8 @@ func TestRegister_PublicationChanged(t *testing.T) {
 					require.Contains(t, again.Warnings[0], "was altered")
 					return
 				}
-				fatal(t, err, `publication "events_pub"`, test.want, "rows committed between "+reg.Confirmed.String(), "new-epoch orders")
+				fatal(t, err, `publication "events_pub"`, test.want, "rows committed between "+reg.Confirmed.String(),
+					"new-epoch orders")
 
 				_, err = s.Registry().NewEpoch(t.Context())
 				require.NoError(t, err)

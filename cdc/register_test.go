@@ -271,25 +271,29 @@ func TestFacts_Decide(t *testing.T) {
 	row := func(timeline uint32) *registryRow {
 		return &registryRow{SystemID: "1", Timeline: timeline, Slot: "s", Publication: "p", Created: 0x100, Confirmed: 0x400}
 	}
+	temporary := slot(0x200)
+	temporary.Temporary = true
+	fresh := &registryRow{SystemID: "2"} // as a new epoch leaves it
 	for name, test := range map[string]struct {
-		facts facts
-		want  action
-		err   string
+		row  *registryRow
+		slot Slot
+		want action
+		err  string
 	}{
-		"crash moved the slot back":         {facts: facts{row: row(2), slot: slot(0x200)}, want: actionResume},
-		"promoted, slot ahead of the row":   {facts: facts{row: row(1), slot: slot(0x500)}, want: actionResume},
-		"promoted, slot made after":         {facts: facts{row: row(1), slot: slot(0x501)}, err: "created again"},
-		"same timeline, slot ahead":         {facts: facts{row: row(2), slot: slot(0x401)}, err: "created again"},
-		"another instance creates the slot": {facts: facts{slot: slot(0)}, err: "in use"},
-		"new epoch, slot kept":              {facts: facts{row: &registryRow{SystemID: "2"}, slot: slot(0x900)}, want: actionAdopt},
-		"new epoch, slot missing":           {facts: facts{row: &registryRow{SystemID: "2"}}, want: actionCreate},
-		"new epoch, slot lost":              {facts: facts{row: &registryRow{}, slot: lost(slot(0x900))}, err: "was invalidated"},
-		"restored elsewhere, no slot":       {facts: facts{row: &registryRow{SystemID: "2", Created: 1}}, err: "system identifier"},
-		"temporary":                         {facts: facts{slot: Slot{Exists: true, Logical: true, Plugin: outputPlugin, Database: "d", Temporary: true}}, err: "temporary"},
+		"crash moved the slot back":         {row: row(2), slot: slot(0x200), want: actionResume},
+		"promoted, slot ahead of the row":   {row: row(1), slot: slot(0x500), want: actionResume},
+		"promoted, slot made after":         {row: row(1), slot: slot(0x501), err: "created again"},
+		"same timeline, slot ahead":         {row: row(2), slot: slot(0x401), err: "created again"},
+		"another instance creates the slot": {slot: slot(0), err: "in use"},
+		"new epoch, slot kept":              {row: fresh, slot: slot(0x900), want: actionAdopt},
+		"new epoch, slot missing":           {row: fresh, want: actionCreate},
+		"new epoch, slot lost":              {row: fresh, slot: lost(slot(0x900)), err: "was invalidated"},
+		"restored elsewhere, no slot":       {row: &registryRow{SystemID: "2", Created: 1}, err: "system identifier"},
+		"temporary":                         {slot: temporary, err: "temporary"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := test.facts
+			f := facts{row: test.row, slot: test.slot}
 			f.database, f.timelines, f.now = "d", &Timelines{current: 2, past: past}, 0x1000
 			f.server = &Server{SystemID: "1", Timeline: 2, cfg: &Config{Stream: "orders", Slot: "s", Publication: "p"}}
 			got, err := f.decide()

@@ -36,7 +36,7 @@ type Slot struct {
 	Restart        pglogrepl.LSN
 
 	WALStatus          string // reserved, extended, unreserved, lost
-	InvalidationReason string // PostgreSQL 16: "conflict"; 17 and later: the reason; empty while valid
+	InvalidationReason string // PostgreSQL 16: wal_removed or conflict; later: the server's; empty while valid
 	SafeWALSize        int64  // bytes until the slot may be lost; -1: no limit
 	CatalogXminAge     int64  // transactions
 }
@@ -52,7 +52,9 @@ func slotColumns(version int) string {
 	case version >= 170000:
 		reason, failover = "coalesce(s.invalidation_reason, '')", "s.failover"
 	case version >= 160000:
-		reason = "CASE WHEN s.conflicting THEN 'conflict' ELSE '' END"
+		// conflicting says no more than invalidated; only the removal of log clears restart_lsn.
+		reason = `CASE WHEN s.conflicting IS NOT TRUE THEN ''
+			WHEN s.restart_lsn IS NULL THEN 'wal_removed' ELSE 'conflict' END`
 	}
 	return `s.slot_type = 'logical', coalesce(s.plugin, ''), coalesce(s.database, ''), s.temporary, s.two_phase,
 		` + failover + `, coalesce(s.active_pid, 0),
