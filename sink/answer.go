@@ -109,6 +109,7 @@ func (k *Kafka) unmute(p *partition) {
 	}
 	if refused := p.settle(k.backoff); refused != nil {
 		k.isolate(p, refused)
+		k.flush() // a dead letter goes to another partition, maybe of another broker
 	}
 }
 

@@ -96,9 +96,6 @@ func (k *Kafka) adopt(t *topic, info *topicInfo) {
 	if limbo := t.limbo; limbo != nil {
 		t.limbo = nil
 		k.replay(t, limbo)
-		for _, p := range t.partitions {
-			p.leader.knock()
-		}
 	}
 }
 
@@ -130,7 +127,8 @@ func (k *Kafka) fence(t *topic, info *topicInfo) bool {
 	return false
 }
 
-// replay places the records of a batch again, up to one that is stuck, and frees it.
+// replay places the records of a batch again, up to one that is stuck, and frees it. Their Flush may
+// be long past.
 func (k *Kafka) replay(t *topic, b *batch) {
 	for i := range b.entries {
 		e := b.entries[i]
@@ -139,6 +137,7 @@ func (k *Kafka) replay(t *topic, b *batch) {
 		}
 	}
 	k.release(b)
+	k.flush()
 }
 
 // lead gives a partition to the sender of its leader.
