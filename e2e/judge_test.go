@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"slices"
 	"testing"
 	"time"
 
@@ -101,7 +100,7 @@ var positionText = regexp.MustCompile(`^[0-9A-F]{8}-[0-9A-F]{8}-[0-9A-F]{16}-[0-
 func (j *judge) see(r *kgo.Record) {
 	v := &j.verdict
 	v.records++
-	id, stream, position := headerOf(r, "id"), headerOf(r, "walrelay-stream"), headerOf(r, "walrelay-position")
+	id, stream, position := header(r, "id"), header(r, "walrelay-stream"), header(r, "walrelay-position")
 	if !positionText.MatchString(position) || stream == "" {
 		v.fault("headers", id)
 	}
@@ -235,15 +234,6 @@ func endOffsets(t *testing.T, cluster *testenv.Cluster, topic string) offsets {
 		ends[partition] = end.Offset
 	}
 	return ends
-}
-
-// headerOf is the value of a record's header, empty without one.
-func headerOf(r *kgo.Record, name string) string {
-	i := slices.IndexFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == name })
-	if i < 0 {
-		return ""
-	}
-	return string(r.Headers[i].Value)
 }
 
 // A judge that finds nothing is worth something only if it finds what is there.

@@ -1,16 +1,10 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -88,7 +82,7 @@ func commit(t *testing.T, tx pgx.Tx) {
 func delivered(records []*kgo.Record) []string {
 	var ids []string
 	for _, r := range records {
-		ids = append(ids, headerOf(r, "id"))
+		ids = append(ids, header(r, "id"))
 	}
 	return ids
 }
@@ -100,38 +94,4 @@ func (s *setup) caughtUp() {
 	end := s.lsn("pg_current_wal_insert_lsn()")
 	s.db.Exec(s.t, "SELECT pg_logical_emit_message(true, 'e2e', repeat('x', 300000))")
 	require.Eventually(s.t, func() bool { return s.confirmed() >= end }, wait, tick)
-}
-
-// get asks the running instance's admin server.
-func (s *setup) get(path string) (status int, body string) {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.env["WALRELAY_ADMIN_ADDR"]+path, nil)
-	require.NoError(s.t, err)
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(s.t, err)
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(s.t, err)
-	return response.StatusCode, string(text)
-}
-
-// metric is the value of the one metric that has the name and all the labels, given as in name="value".
-func (s *setup) metric(name string, labels ...string) float64 {
-	s.t.Helper()
-	_, body := s.get("/metrics")
-	var found []string
-	for lines := bufio.NewScanner(strings.NewReader(body)); lines.Scan(); {
-		series, value, _ := strings.Cut(lines.Text(), " ")
-		got, rest, _ := strings.Cut(series, "{")
-		missing := slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(rest, label) })
-		if got == name && !missing {
-			found = append(found, value)
-		}
-	}
-	require.Len(s.t, found, 1, "%s%q in\n%s", name, labels, body)
-	value, err := strconv.ParseFloat(found[0], 64)
-	require.NoError(s.t, err)
-	return value
 }
