@@ -296,7 +296,7 @@ func (s *session) handle(ctx context.Context, msg pgproto3.BackendMessage) error
 	case *pgproto3.CopyData:
 		return s.copyData(ctx, msg.Data)
 	case *pgproto3.ErrorResponse: // arrives in the stream like any message
-		return Diagnose(fmt.Errorf("stream: %w", pgconn.ErrorResponseToPgError(msg)))
+		return s.serverError(pgconn.ErrorResponseToPgError(msg))
 	case *pgproto3.NoticeResponse:
 		return s.notice(msg)
 	case *pgproto3.ParameterStatus, *pgproto3.NotificationResponse:
@@ -308,21 +308,38 @@ func (s *session) handle(ctx context.Context, msg pgproto3.BackendMessage) error
 	}
 }
 
+// serverError explains why the server ended the stream. Up to PostgreSQL 17 it does not read past a
+// row that was written while there was no publication.
+func (s *session) serverError(err *pgconn.PgError) error {
+	if err.Code == "42704" { // undefined_object: the slot is in our hands, so it is the publication
+		return s.unpublished("the server does not read past them", err)
+	}
+	return Diagnose(fmt.Errorf("stream: %w", err))
+}
+
 // notice turns PostgreSQL 18's warning about a publication that it does not find into an error:
 // rows are skipped from here on. The text may be translated, so routine and SQLSTATE identify it
 // (LoadPublications in src/backend/replication/pgoutput/pgoutput.c).
 func (s *session) notice(n *pgproto3.NoticeResponse) error {
 	if n.Routine == "LoadPublications" || n.Code == "55000" {
-		return &FatalError{
-			Object:  quoted("publication", s.cfg.Publication),
-			Problem: fmt.Sprintf("is not there at %s of the log; %s", s.received, silentlySkipped),
-			Remedy:  "create it again, " + republish(s.cfg.Stream),
-			Err:     pgconn.ErrorResponseToPgError((*pgproto3.ErrorResponse)(n)),
-		}
+		return s.unpublished(silentlySkipped, pgconn.ErrorResponseToPgError((*pgproto3.ErrorResponse)(n)))
 	}
 	s.log.Warn("notice from the server", zap.String("severity", n.SeverityUnlocalized), zap.String("code", n.Code),
 		zap.String("message", n.Message))
 	return nil
+}
+
+// unpublished says that the log holds rows which were written while there was no publication. It is
+// looked up as it was then, so creating it again does not help: every start from this slot ends here.
+func (s *session) unpublished(consequence string, err error) error {
+	return &FatalError{
+		Object: quoted("publication", s.cfg.Publication),
+		Problem: fmt.Sprintf("was not there when rows after %s of the log were written, and %s; "+
+			"rows committed after %s may be missing", s.received, consequence, s.confirmed),
+		Remedy: "create it again if it is missing, drop the slot, which stands before those rows " +
+			"(SELECT pg_drop_replication_slot(" + quoteLiteral(s.cfg.Slot) + ")), " + republish(s.cfg.Stream),
+		Err: err,
+	}
 }
 
 // copyData handles what the server's side of CopyBoth carries:
