@@ -1,0 +1,442 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/walrelay/walrelay/testenv"
+)
+
+// A stream that has lost its slot, or whose slot was moved by somebody else, ends with one message,
+// and `walrelay stream new-epoch` is what lets it go on.
+func TestSlot_Moved(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 2)
+		f := follow(s)
+		relay := s.relay()
+		f.delivers()
+
+		for _, c := range []struct {
+			name    string
+			running bool   // the relay is frozen meanwhile; it is stopped otherwise
+			hurt    string // with the slot free
+			say     []string
+		}{
+			{name: "dropped while down", hurt: "SELECT pg_drop_replication_slot('%s')", say: []string{"is gone"}},
+			{name: "dropped while it runs", running: true, hurt: "SELECT pg_drop_replication_slot('%s')", say: []string{"is gone"}},
+			{
+				name: "created again",
+				hurt: `SELECT pg_drop_replication_slot('%[1]s'); SELECT pg_create_logical_replication_slot('%[1]s', 'pgoutput')`,
+				say:  []string{"stands at", "created again or advanced"},
+			},
+			{
+				name: "created again while it runs", running: true,
+				hurt: `SELECT pg_drop_replication_slot('%[1]s'); SELECT pg_create_logical_replication_slot('%[1]s', 'pgoutput')`,
+				say:  []string{"stands at", "created again or advanced"},
+			},
+			{
+				name: "advanced", hurt: "SELECT pg_replication_slot_advance('%s', pg_current_wal_lsn())",
+				say: []string{"stands at", "created again or advanced"},
+			},
+		} {
+			t.Log(c.name)
+			s.free(relay, c.running)
+			confirmed := s.registered("confirmed_lsn")
+			f.skips() // committed where the slot will not be
+			for sql := range strings.SplitSeq(fmt.Sprintf(c.hurt, s.slot), ";") {
+				s.db.Exec(t, sql)
+			}
+			if c.running {
+				relay.Signal(t, syscall.SIGCONT)
+			} else {
+				relay = s.start()
+			}
+			fatal(t, relay, append(c.say, `slot "`+s.slot+`"`, "rows committed between "+confirmed+" and ",
+				"may be missing", "walrelay stream new-epoch "+s.slot)...)
+			relay = f.goesOn()
+		}
+	})
+}
+
+// D17: PostgreSQL gives a slot up that retains too much.
+func TestSlot_Lost(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		server := testenv.StartPostgres(t, major, testenv.Config{Settings: map[string]string{
+			"max_slot_wal_keep_size": "16MB", "min_wal_size": "32MB", "max_wal_size": "48MB",
+		}})
+		s := newSetup(t, server, testenv.Kafka(t), 1)
+		f := follow(s)
+		relay := s.relay()
+		f.delivers()
+
+		lost := func(condition string) {
+			t.Helper()
+			s.db.Exec(t, "CHECKPOINT") // which is when the server looks
+			require.Eventually(t, func() bool {
+				s.db.Exec(t, "CHECKPOINT")
+				var is bool
+				require.NoError(t, s.db.QueryRow(t, "SELECT "+condition+" FROM pg_replication_slots WHERE slot_name = $1",
+					s.slot).Scan(&is))
+				return is
+			}, wait, 10*tick)
+		}
+		ends := func(relay *testenv.Process, say ...string) {
+			t.Helper()
+			confirmed := s.registered("confirmed_lsn")
+			fatal(t, relay, append(say, `slot "`+s.slot+`"`, "rows committed between "+confirmed+" and ",
+				"pg_drop_replication_slot('"+s.slot+"')", "walrelay stream new-epoch "+s.slot)...)
+			// Not re-created, and the remedy's order is enforced.
+			lost("wal_status = 'lost'")
+			require.Contains(t, s.fails(1, "stream", "new-epoch"), "pg_drop_replication_slot('"+s.slot+"')")
+			s.db.Exec(t, "SELECT pg_drop_replication_slot($1)", s.slot)
+		}
+		write := func() {
+			for range 8 {
+				s.db.Exec(t, "SELECT pg_logical_emit_message(true, 'x', 'y')")
+				s.db.Exec(t, "SELECT pg_switch_wal()")
+			}
+		}
+
+		t.Log("while down")
+		s.free(relay, false)
+		f.skips()
+		write()
+		lost("wal_status = 'lost'")
+		ends(s.start(), "invalidated", "wal_removed", "max_slot_wal_keep_size")
+		relay = f.goesOn()
+
+		t.Log("while it runs and cannot deliver")
+		s.insertInto("nosuchtopic", f.number(), "k", `{}`)
+		require.Eventually(t, func() bool { return strings.Contains(relay.Log(), "delivery is held up") }, wait, tick)
+		write()
+		lost("wal_status = 'lost'")
+		ends(relay, "invalidated", "wal_removed", "max_slot_wal_keep_size")
+		relay = f.goesOn()
+
+		if major < 18 {
+			return
+		}
+		t.Log("idle for too long")
+		s.free(relay, false)
+		server.Exec(t, "ALTER SYSTEM SET idle_replication_slot_timeout = '1s'")
+		server.Exec(t, "SELECT pg_reload_conf()")
+		f.skips()
+		lost("coalesce(invalidation_reason = 'idle_timeout', false)")
+		relay = s.start()
+		ends(relay, "invalidated", "idle_timeout", "idle_replication_slot_timeout")
+		f.goesOn()
+	})
+}
+
+// A registry that was copied to another server, as by a dump, is not mistaken for a stream of that
+// server. The shared server of another major is that other one.
+func TestSlot_OtherServer(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		other := 18
+		if major == other {
+			other = 15
+		}
+		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 1)
+		f := follow(s)
+		relay := s.relay()
+		f.delivers()
+		s.free(relay, false)
+
+		var row string
+		require.NoError(t, s.db.QueryRow(t, "SELECT to_json(s)::text FROM walrelay.streams s").Scan(&row))
+		first := s.db
+		s.db = testenv.Postgres(t, other).Database(t)
+		s.set("WALRELAY_DATABASE_URL", s.db.DSN)
+		s.run("migrate")
+		s.db.Exec(t, "INSERT INTO walrelay.streams SELECT * FROM json_populate_record(NULL::walrelay.streams, $1)", row)
+		var here, there string
+		const identifier = "SELECT system_identifier::text FROM pg_control_system()"
+		require.NoError(t, first.QueryRow(t, identifier).Scan(&there))
+		require.NoError(t, s.db.QueryRow(t, identifier).Scan(&here))
+
+		say := []string{`stream "` + s.slot + `"`, "system identifier " + there, here, "walrelay stream new-epoch " + s.slot}
+		fatal(t, s.start(), say...)
+		s.db.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", s.slot)
+		fatal(t, s.start(), say...)
+		f.goesOn()
+	})
+}
+
+// A slot that was made by hand is taken over where it stands.
+func TestSlot_Adopted(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 1)
+		f := follow(s)
+		f.skips()
+		s.db.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", s.slot)
+		early := f.number()
+		s.insert(early, "k", `{}`)
+		relay := s.relay()
+		f.sees(early)
+		f.delivers()
+		require.Contains(t, relay.Log(), `slot \"`+s.slot+`\" was there before the stream: it goes on at `)
+	})
+}
+
+func TestSlot_Failover(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 1)
+		s.set("WALRELAY_SLOT_FAILOVER", "true")
+		relay := s.relay()
+		follow(s).delivers()
+		const warning = "is not copied to standbys: that needs PostgreSQL 17"
+		if major < 17 {
+			require.Contains(t, relay.Log(), warning)
+			return
+		}
+		require.NotContains(t, relay.Log(), warning)
+		var failover bool
+		require.NoError(t, s.db.QueryRow(t, "SELECT failover FROM pg_replication_slots WHERE slot_name = $1", s.slot).
+			Scan(&failover))
+		require.True(t, failover)
+	})
+}
+
+// What the server, the role or the database lack is said in one line before anything is created.
+func TestSlot_Preflight(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		shared := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 1)
+		role := shared.slot + "_role"
+		shared.db.Exec(t, "CREATE ROLE "+role+" LOGIN PASSWORD 'secret-password'")
+		t.Cleanup(func() { shared.db.Server().Exec(t, "DROP ROLE "+role) })
+		dsn := shared.db.DSN
+		shared.set("WALRELAY_DATABASE_URL", strings.Replace(dsn, "postgres:postgres@", role+":secret-password@", 1))
+		fatal(t, shared.start(), role, "lacks a privilege", "ALTER ROLE ... REPLICATION")
+		shared.set("WALRELAY_DATABASE_URL", strings.Replace(dsn, "/"+shared.db.Name, "/nosuchdatabase", 1))
+		fatal(t, shared.start(), "database", "nosuchdatabase", "does not exist", "correct the connection string")
+
+		server := testenv.StartPostgres(t, major, testenv.Config{Settings: map[string]string{"wal_level": "replica"}})
+		s := newSetup(t, server, testenv.Kafka(t), 1)
+		fatal(t, s.start(), "server", "wal_level = replica", "set wal_level = logical and restart")
+
+		server.Exec(t, "ALTER SYSTEM SET wal_level = 'logical'")
+		server.Exec(t, "ALTER SYSTEM SET max_replication_slots = 1")
+		server.Restart(t, testenv.Fast)
+		server.Exec(t, "SELECT pg_create_physical_replication_slot('somebody_elses')")
+		fatal(t, s.start(), `slot "`+s.slot+`"`, "max_replication_slots = 1, all in use", "raise max_replication_slots")
+		server.Exec(t, "SELECT pg_drop_replication_slot('somebody_elses')")
+		s.relay()
+		follow(s).delivers()
+	})
+}
+
+// D20: legal names work however odd, and hostile ones are names or are refused.
+func TestSlot_Names(t *testing.T) {
+	t.Parallel()
+	const hostile = `x"; DROP TABLE outbox; --`
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 1)
+		f := follow(s)
+		s.db.Exec(t, `CREATE SCHEMA "we ird"`)
+		s.db.Exec(t, `CREATE TABLE "we ird"."Out""box" (LIKE public.outbox INCLUDING ALL)`)
+		s.db.Exec(t, `CREATE TABLE "we ird"."x""; DROP TABLE outbox; --" (LIKE public.outbox INCLUDING ALL)`)
+
+		for _, c := range []struct{ slot, publication, tables, into string }{
+			{"1slot", "My-Pub", `"we ird"."Out""box"`, `"we ird"."Out""box"`},
+			{s.slot, hostile, `public.outbox,"we ird"."x""; DROP TABLE outbox; --"`, `"we ird"."x""; DROP TABLE outbox; --"`},
+		} {
+			s.set("WALRELAY_SLOT", c.slot)
+			s.set("WALRELAY_PUBLICATION", c.publication)
+			s.set("WALRELAY_TABLES", c.tables)
+			relay := s.relay()
+			n := f.number()
+			s.db.Exec(t, strings.Replace(insertSQL, "public.outbox", c.into, 1), eventID(n), "k", `{}`)
+			f.sees(n)
+			s.stop(relay)
+			f.fence = map[int32]string{} // the next one is another stream
+		}
+
+		s.set("WALRELAY_TABLES", "public.outbox")
+		for _, c := range []struct {
+			variable string
+			code     int
+			say      string
+		}{
+			{"WALRELAY_SLOT", 2, "must be 1 to 63 of a-z, 0-9 and _"},
+			{"WALRELAY_STREAM", 2, "must be 1 to 100 of letters"},
+			{"WALRELAY_TABLES", 2, "must have a comma between tables"},
+			{"WALRELAY_COLUMN_PAYLOAD", 1, `has no column \"x\\\"; DROP TABLE outbox; --\"`},
+			{"WALRELAY_COLUMN_ID", 1, "has no column"},
+			{"WALRELAY_COLUMN_KEY", 1, "has no column"},
+			{"WALRELAY_TOPIC", 2, "must be a topic name"},
+			{"WALRELAY_DEAD_LETTER_TOPIC", 2, "must be 1 to 249 of letters"},
+		} {
+			before, had := s.env[c.variable]
+			s.set(c.variable, hostile)
+			require.Contains(t, s.fails(c.code, "run"), c.say, c.variable)
+			if delete(s.env, c.variable); had {
+				s.set(c.variable, before)
+			}
+		}
+		require.Contains(t, s.fails(1, "stream", "new-epoch", hostile), "is not registered")
+
+		var exists bool
+		require.NoError(t, s.db.QueryRow(t, "SELECT to_regclass('public.outbox') IS NOT NULL").Scan(&exists))
+		require.True(t, exists)
+	})
+}
+
+// free makes the relay let go of its slot: by freezing it and cutting its connection, or by stopping it.
+func (s *setup) free(relay *testenv.Process, freeze bool) {
+	s.t.Helper()
+	if !freeze {
+		s.stop(relay)
+		return
+	}
+	relay.Signal(s.t, syscall.SIGSTOP)
+	s.cut()
+}
+
+// stop ends the relay in good order.
+func (s *setup) stop(relay *testenv.Process) {
+	s.t.Helper()
+	relay.Signal(s.t, terminate)
+	require.Equal(s.t, 0, relay.Wait(s.t, wait), relay.Log())
+}
+
+// cut ends the server's side of the stream.
+func (s *setup) cut() {
+	s.t.Helper()
+	const slot = " FROM pg_replication_slots WHERE slot_name = $1"
+	s.db.Exec(s.t, "SELECT pg_terminate_backend(active_pid)"+slot, s.slot)
+	require.Eventually(s.t, func() bool {
+		var active bool
+		require.NoError(s.t, s.db.QueryRow(s.t, "SELECT active"+slot, s.slot).Scan(&active))
+		return !active
+	}, wait, tick)
+}
+
+// registered is a column of the stream's row in the registry, as text.
+func (s *setup) registered(column string) (value string) {
+	s.t.Helper()
+	require.NoError(s.t, s.db.QueryRow(s.t, "SELECT "+column+"::text FROM walrelay.streams WHERE name = $1", s.slot).
+		Scan(&value))
+	return value
+}
+
+// insertInto is insert for another aggregate type.
+func (s *setup) insertInto(aggregate string, n int, key, payload string) {
+	s.t.Helper()
+	s.db.Exec(s.t, strings.Replace(insertSQL, "'orders'", "'"+aggregate+"'", 1), eventID(n), key, payload)
+}
+
+// fails runs a command that must end with the code, and returns what it wrote.
+func (s *setup) fails(code int, args ...string) string {
+	s.t.Helper()
+	p := testenv.StartProcess(s.t, testenv.Command{Path: testenv.Binary(s.t), Args: args, Env: s.env})
+	require.Equal(s.t, code, p.Wait(s.t, wait), "%v: %s%s", args, p.Stdout(), p.Log())
+	return p.Stdout() + p.Log()
+}
+
+// fatal waits for the end of a relay that cannot go on. It must end with exit code 1, one message,
+// which has all the parts, and no storm of attempts before.
+func fatal(t *testing.T, relay *testenv.Process, parts ...string) string {
+	t.Helper()
+	require.Equal(t, 1, relay.Wait(t, wait), relay.Log())
+	var messages []string
+	attempts := 0
+	for line := range strings.Lines(relay.Log()) {
+		var entry struct{ Level, Message, Error string }
+		require.NoError(t, json.Unmarshal([]byte(line), &entry), line)
+		switch {
+		case entry.Level == "error":
+			require.Equal(t, "stream ended", entry.Message)
+			messages = append(messages, entry.Error)
+		case entry.Message == "stream interrupted, trying again":
+			attempts++
+		}
+	}
+	require.Len(t, messages, 1, relay.Log())
+	require.LessOrEqual(t, attempts, 2, relay.Log())
+	for _, part := range parts {
+		require.Contains(t, messages[0], part)
+	}
+	return messages[0]
+}
+
+// follower is a consumer that keeps the highest position of each partition, as docs/guarantees.md
+// tells consumers to.
+type follower struct {
+	*setup
+	consumer *testenv.Consumer
+	events   int
+	fence    map[int32]string
+	seen     map[string]bool // event ids
+}
+
+func follow(s *setup) *follower {
+	return &follower{
+		setup: s, consumer: s.cluster.Consume(s.t, s.topic), fence: map[int32]string{}, seen: map[string]bool{},
+	}
+}
+
+// number returns the number of a new event.
+func (f *follower) number() int {
+	f.events++
+	return f.events
+}
+
+// skips inserts an event that will not be delivered.
+func (f *follower) skips() { f.insert(f.number(), "k", `{"skipped": true}`) }
+
+// delivers inserts an event and waits until it arrives.
+func (f *follower) delivers() *kgo.Record {
+	f.t.Helper()
+	n := f.number()
+	f.insert(n, "k", `{}`)
+	return f.sees(n)
+}
+
+// sees waits until the event arrives. Every record on the way is either beyond the fence or was seen
+// before, and none was to be skipped.
+func (f *follower) sees(n int) *kgo.Record {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	for {
+		record, err := f.consumer.Next(ctx)
+		require.NoError(f.t, err, "event %d does not arrive", n)
+		id, position := header(record, "id"), header(record, "walrelay-position")
+		require.NotContains(f.t, string(record.Value), "skipped")
+		if position <= f.fence[record.Partition] {
+			require.True(f.t, f.seen[id], "event %s at %s is new, but behind %s", id, position, f.fence[record.Partition])
+		} else {
+			f.fence[record.Partition] = position
+		}
+		f.seen[id] = true
+		if id == eventID(n) {
+			return record
+		}
+	}
+}
+
+// goesOn gives the operator's word, and expects that the next start delivers under the next epoch.
+func (f *follower) goesOn() *testenv.Process {
+	f.t.Helper()
+	before := f.registered("epoch")
+	f.run("stream", "new-epoch", f.slot)
+	relay := f.relay()
+	record := f.delivers()
+	epoch := f.registered("epoch")
+	require.NotEqual(f.t, before, epoch)
+	require.Equal(f.t, fmt.Sprintf("%08s", epoch), header(record, "walrelay-position")[:8])
+	return relay
+}
