@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/walrelay/walrelay/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.VerifyMain(m) }
+
+// The whole of it at a small size: every event arrives, and the figures are there. How good they are
+// is not for a test.
+func TestMeasure(t *testing.T) {
+	t.Parallel()
+	opts, err := parseOptions([]string{
+		"--events", "5000", "--rows-per-tx", "10,1", "--rounds", "1", "--latency", "2s", "--warm-up", "500ms",
+		"--rate", "200",
+	}, io.Discard)
+	require.NoError(t, err)
+	result, err := measure(t.Context(), t, opts)
+	require.NoError(t, err)
+
+	var out bytes.Buffer
+	require.NoError(t, result.writeJSON(&out))
+	decoder := json.NewDecoder(&out)
+	var r struct {
+		Machine, Setup map[string]any
+		Drain          []struct {
+			RowsPerTx    int     `json:"rows_per_tx"`
+			Events       int     `json:"events"`
+			PayloadBytes float64 `json:"payload_bytes"`
+			Rounds       []struct {
+				Walrelay      map[string]float64 `json:"walrelay"`
+				PgRecvlogical map[string]float64 `json:"pg_recvlogical"`
+				Ratio         float64            `json:"ratio"`
+			} `json:"rounds"`
+			Ratio map[string]float64 `json:"ratio"`
+		} `json:"drain"`
+		Latency struct {
+			Events          int                `json:"events"`
+			Rate            float64            `json:"rate"`
+			RateAsked       int                `json:"rate_asked"`
+			InsertToConsume map[string]float64 `json:"insert_to_consume"`
+			CommitToConsume map[string]float64 `json:"commit_to_consume"`
+		} `json:"latency"`
+	}
+	decoder.DisallowUnknownFields()
+	require.NoError(t, decoder.Decode(&r))
+	require.ErrorIs(t, decoder.Decode(&r), io.EOF, "one object and nothing else")
+
+	require.Contains(t, r.Machine, "cores")
+	require.Equal(t, "off", r.Setup["fsync"])
+	require.Contains(t, r.Setup["command"], "--events 5000")
+	require.Len(t, r.Drain, 2)
+	for i, rows := range []int{10, 1} {
+		series := r.Drain[i]
+		require.Equal(t, rows, series.RowsPerTx)
+		require.Equal(t, 5000, series.Events)
+		require.InDelta(t, 265, series.PayloadBytes, 5)
+		require.Len(t, series.Rounds, 1)
+		round := series.Rounds[0]
+		require.EqualValues(t, 5000, round.Walrelay["delivered"])
+		require.EqualValues(t, 5000, round.Walrelay["distinct"])
+		require.Positive(t, round.Walrelay["peak_rss_bytes"])
+		contenders := []map[string]float64{round.Walrelay}
+		if findReceive() != "" {
+			contenders = append(contenders, round.PgRecvlogical)
+			require.InDelta(t, round.Walrelay["events_per_second"]/round.PgRecvlogical["events_per_second"], round.Ratio, 1e-6)
+			require.Equal(t, map[string]float64{"min": round.Ratio, "median": round.Ratio, "max": round.Ratio}, series.Ratio)
+		}
+		for _, c := range contenders {
+			require.InEpsilon(t, 5000, c["events_per_second"]*c["seconds"], 1e-6)
+			require.InDelta(t, c["cpu_seconds"], c["cpu_seconds_per_million"]*5000/1e6, 1e-6)
+		}
+	}
+
+	require.Equal(t, 400, r.Latency.Events)
+	require.Equal(t, 200, r.Latency.RateAsked)
+	require.Positive(t, r.Latency.Rate)
+	for _, p := range []map[string]float64{r.Latency.InsertToConsume, r.Latency.CommitToConsume} {
+		require.Len(t, p, 4)
+		require.LessOrEqual(t, p["p50_ms"], p["p90_ms"])
+		require.LessOrEqual(t, p["p90_ms"], p["p99_ms"])
+		require.LessOrEqual(t, p["p99_ms"], p["max_ms"])
+	}
+
+	var table bytes.Buffer
+	require.NoError(t, result.writeTable(&table))
+	require.Contains(t, table.String(), "Drain: 5000 events")
+}
+
+func TestParseOptions(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"--events", "0"}, {"--rows-per-tx", "10,x"}, {"--rows-per-tx", "0"}, {"--rounds", "-1"}, {"--rate", "0"},
+		{"--latency", "-1s"}, {"more"}, {"--unknown"},
+	} {
+		var out bytes.Buffer
+		_, err := parseOptions(args, &out)
+		require.Error(t, err, args)
+		require.NotEmpty(t, out.String(), args)
+	}
+	_, err := parseOptions([]string{"--help"}, io.Discard)
+	require.ErrorIs(t, err, flag.ErrHelp)
+}
+
+func TestRatios(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, &spread{Min: 1, Median: 2, Max: 3}, ratios([]drainRound{{Ratio: 3}, {Ratio: 1}, {Ratio: 2}}))
+	require.Equal(t, &spread{Min: 1, Median: 2, Max: 3}, ratios([]drainRound{{Ratio: 3}, {Ratio: 1}}))
+}
+
+func TestPercentiles(t *testing.T) {
+	t.Parallel()
+	from, to := make([]time.Duration, 1000), make([]time.Duration, 1000)
+	for i := range to {
+		to[i] = time.Duration(1000-i) * time.Millisecond
+	}
+	require.Equal(t, percentiles{P50: 500, P90: 900, P99: 990, Max: 1000}, percentilesOf(to, from))
+	require.Equal(t, percentiles{P50: 1000, P90: 1000, P99: 1000, Max: 1000}, percentilesOf(to[:1], from[:1]))
+}
+
+// A stage ends at the first fatal error and still cleans up everything, the last thing first.
+func TestStage(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	var cleaned []int
+	s := &stage{ctx: t.Context(), log: &log}
+	ok := s.perform(func(t testing.TB) {
+		t.Cleanup(func() { cleaned = append(cleaned, 1) })
+		t.Cleanup(func() { t.Fatalf("cannot clean") })
+		t.Cleanup(func() { cleaned = append(cleaned, 2) })
+		t.Fatalf("over %d", 7)
+		cleaned = append(cleaned, 0)
+	})
+	require.False(t, ok)
+	require.Equal(t, []int{2, 1}, cleaned)
+	require.Equal(t, "bench: over 7\nbench: cannot clean\n", log.String())
+	require.True(t, (&stage{ctx: t.Context(), log: &log}).perform(func(testing.TB) {}))
+}
+
+// What a process uses is read of this one.
+func TestProcess_Usage(t *testing.T) {
+	t.Parallel()
+	self, err := os.FindProcess(os.Getpid())
+	require.NoError(t, err)
+	p := &process{cmd: &exec.Cmd{Process: self}}
+	rss, err := p.peakRSS()
+	require.NoError(t, err)
+	require.Greater(t, rss, int64(1<<20))
+	_, err = p.cpuSoFar()
+	require.NoError(t, err)
+	_, err = kilobytes([]byte("VmPeak: 1 kB\n"), "VmHWM:")
+	require.Error(t, err)
+}

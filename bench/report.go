@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// report is everything measured.
+type report struct {
+	Machine machine        `json:"machine"`
+	Setup   setup          `json:"setup"`
+	Drain   []drainSeries  `json:"drain"`
+	Latency *latencyResult `json:"latency"` // null when it was left out
+}
+
+func (r *report) writeJSON(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(r)
+}
+
+func (r *report) writeTable(w io.Writer) error {
+	var b strings.Builder
+	r.head(&b)
+	for i := range r.Drain {
+		r.Drain[i].table(&b)
+	}
+	if r.Latency != nil {
+		r.Latency.table(&b)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *report) head(w io.Writer) {
+	m, s := r.Machine, r.Setup
+	receive := s.PgRecvlogical
+	if receive == "" {
+		receive = "missing, so there are no ratios"
+	}
+	for _, line := range [][2]string{
+		{"command", s.Command},
+		{"machine", fmt.Sprintf("%d cores, %s, %d GiB, Linux %s, load average %s before the run",
+			m.Cores, m.CPU, m.MemoryBytes>>30, m.Kernel, m.LoadAverage)},
+		{"walrelay", strings.TrimPrefix(s.Walrelay, "walrelay ") + ", default settings"},
+		{"pg_recvlogical", strings.TrimPrefix(receive, "pg_recvlogical ")},
+		{"PostgreSQL", fmt.Sprintf("%s over TCP, fsync %s, full_page_writes %s, synchronous_commit %s",
+			s.PostgreSQL, s.Fsync, s.FullPageWrites, s.SynchronousCommit)},
+		{"Kafka", fmt.Sprintf("%s, 1 broker, %d partitions, acks=all", s.Kafka, s.Partitions)},
+	} {
+		_, _ = fmt.Fprintf(w, "%-15s %s\n", line[0], line[1])
+	}
+}
+
+func (s *drainSeries) table(w io.Writer) {
+	_, _ = fmt.Fprintf(w, "\nDrain: %d events of %.0f bytes, %d a transaction\n", s.Events, s.PayloadBytes, s.RowsPerTx)
+	columns := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
+	row := func(round, name string, r drainResult, memory string) {
+		_, _ = fmt.Fprintf(columns, "%s\t%s\t%.2f\t%.0f\t%.2f\t%s\t\n",
+			round, name, r.Seconds, r.EventsPerSecond, r.CPUSecondsPerMillion, memory)
+	}
+	_, _ = fmt.Fprint(columns, "round\t\tseconds\tevents/s\tCPU s/million\tpeak RSS\t\n")
+	for i, round := range s.Rounds {
+		row(strconv.Itoa(i+1), relayName, round.Walrelay, fmt.Sprintf("%.1f MB", float64(round.Walrelay.PeakRSSBytes)/1e6))
+		if round.PgRecvlogical != nil {
+			row("", receiveName, *round.PgRecvlogical, "")
+		}
+	}
+	_ = columns.Flush()
+	if s.Ratio == nil {
+		return
+	}
+	_, _ = fmt.Fprintf(w, "walrelay / pg_recvlogical:")
+	for _, round := range s.Rounds {
+		_, _ = fmt.Fprintf(w, " %.2f", round.Ratio)
+	}
+	_, _ = fmt.Fprintf(w, "; min %.2f, median %.2f, max %.2f\n", s.Ratio.Min, s.Ratio.Median, s.Ratio.Max)
+}
+
+func (l *latencyResult) table(w io.Writer) {
+	_, _ = fmt.Fprintf(w, "\nLatency: %d events at %.0f/s (%d asked), 1 a transaction, %d connections\n",
+		l.Events, l.Rate, l.RateAsked, inserters)
+	columns := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprint(columns, "milliseconds\tp50\tp90\tp99\tmax\t\n")
+	for _, line := range []struct {
+		name string
+		p    percentiles
+	}{
+		{"before INSERT is sent to consumed", l.InsertToConsume},
+		{"after commit returned to consumed", l.CommitToConsume},
+	} {
+		_, _ = fmt.Fprintf(columns, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t\n", line.name, line.p.P50, line.p.P90, line.p.P99, line.p.Max)
+	}
+	_ = columns.Flush()
+}
