@@ -1,0 +1,290 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/walrelay/walrelay/testenv"
+)
+
+const (
+	partitionedOutbox = ownOutbox + ` PARTITION BY RANGE (id)`
+	firstPartition    = `CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES FROM (0) TO (100)`
+	secondPartition   = `CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES FROM (100) TO (200)`
+	splitPartition    = `CREATE TABLE outbox_3 PARTITION OF outbox FOR VALUES FROM (200) TO (300) PARTITION BY RANGE (id);
+		CREATE TABLE outbox_3_rest PARTITION OF outbox_3 DEFAULT`
+)
+
+// Rows of a partitioned outbox arrive whatever name the publication gives them, those of partitions
+// made later too, without a restart.
+func TestShape_Partitions(t *testing.T) {
+	t.Parallel()
+	everyMajor(t, func(t *testing.T, server *testenv.Server) {
+		for _, viaRoot := range []bool{true, false} {
+			t.Run(fmt.Sprintf("via_root=%t", viaRoot), func(t *testing.T) {
+				publication := fmt.Sprintf(`CREATE PUBLICATION outbox_pub FOR TABLE outbox
+					WITH (publish = 'insert', publish_via_partition_root = %t)`, viaRoot)
+				s := newOwn(t, server, testenv.Kafka(t), 1, partitionedOutbox, firstPartition, publication)
+				relay := s.relay()
+				require.Equal(t, !viaRoot, strings.Contains(relay.Log(), "by its partitions"), "warning")
+				consumer := s.cluster.Consume(t, s.topic)
+				s.insertOwn(1, "k", `{}`)
+				consumer.WaitFor(t, 1, wait)
+				s.db.Exec(t, secondPartition)
+				s.insertOwn(101, "k", `{}`)
+				tx := s.begin() // made and filled in one transaction
+				in(t, tx, splitPartition,
+					`INSERT INTO outbox VALUES (201, 'orders', 'k', 'e', '{}'), (2, 'orders', 'k', 'e', '{}')`)
+				commit(t, tx)
+				s.db.Exec(t, `INSERT INTO outbox_2 VALUES (102, 'orders', 'k', 'e', '{}')`)
+				s.db.Exec(t, `CREATE TABLE other (id bigint PRIMARY KEY); INSERT INTO other VALUES (1)`)
+
+				records := consumer.WaitFor(t, 4, wait)
+				require.Equal(t, []string{"101", "201", "2", "102"}, delivered(records))
+				s.caughtUp()
+				require.EqualValues(t, 5, endOffsets(t, s.cluster, s.topic).sum())
+				require.InDelta(t, 5, s.metric("walrelay_events_total", ""), 0)
+			})
+		}
+	})
+}
+
+// payloads are columns of all kinds, as SQL and as the bytes that the record must have.
+var payloads = []struct {
+	kind, literal string
+	value         []byte
+}{
+	{"json", `{"b": 1, "a":9007199254740993,  "a":2.50, "e":1e400}`, []byte(`{"b": 1, "a":9007199254740993,  "a":2.50, "e":1e400}`)},
+	{"json", ` [ ] `, []byte(` [ ] `)},
+	{"json", `"\u0000 \ud83d\ude00 é"`, []byte(`"\u0000 \ud83d\ude00 é"`)},
+	{"json", `null`, []byte(`null`)},
+	{"jsonb", `{"bb": 1, "a":9007199254740993, "a": 1.10}`, []byte(`{"a": 1.10, "bb": 1}`)},
+	{"jsonb", `12345678901234567890123456789.5`, []byte(`12345678901234567890123456789.5`)},
+	{"text", "\t line\n'quoted' \\x41 é 😀 ", []byte("\t line\n'quoted' \\x41 é 😀 ")},
+	{"text", strings.Repeat("long ", 50_000), []byte(strings.Repeat("long ", 50_000))}, // TOASTed
+	{"text", ``, []byte{}},
+	{"bytea", `\x00ff41`, []byte{0, 0xff, 'A'}},
+	{"bytea", `\x5c7830`, []byte(`\x0`)},
+	{"bytea", `\x`, []byte{}},
+	{"varchar(9)", `<xml a=1>`, []byte(`<xml a=1>`)},
+	{"char(5)", `ab`, []byte(`ab   `)},
+	// What the settings of role and database below would print otherwise.
+	{"timestamptz", `2026-01-02 03:04:05.123456+00`, []byte(`2026-01-02 03:04:05.123456+00`)},
+	{"interval", `1 day 02:00`, []byte(`1 day 02:00:00`)},
+	{"double precision", `0.1`, []byte(`0.1`)},
+	{"double precision", `NaN`, []byte(`NaN`)},
+	{"timestamp", `infinity`, []byte(`infinity`)},
+	{"date", `0044-03-15 BC`, []byte(`0044-03-15 BC`)},
+	{"text[]", `{a,NULL,"b c"}`, []byte(`{a,NULL,"b c"}`)},
+}
+
+// A payload travels byte for byte, whatever its type and whatever the role's settings. Each type has
+// a table of its own, all in one stream.
+func TestShape_PayloadsOfManyTables(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newBare(t, testenv.Postgres(t, major), testenv.Kafka(t), 1)
+		kinds, tables := map[string]string{}, []string{}
+		s.db.Exec(t, `CREATE SCHEMA "many kinds"`)
+		for _, p := range payloads {
+			if kinds[p.kind] == "" {
+				kinds[p.kind] = fmt.Sprintf(`"many kinds"."O""%s"`, p.kind)
+				tables = append(tables, kinds[p.kind])
+				s.db.Exec(t, `CREATE TABLE `+kinds[p.kind]+` (payload `+p.kind+`, aggregateid text, id serial PRIMARY KEY)`)
+			}
+		}
+		s.db.Exec(t, `CREATE PUBLICATION many FOR TABLE `+strings.Join(tables, ", ")+` WITH (publish = 'insert')`)
+		for _, setting := range []string{"bytea_output = escape", "DateStyle = 'SQL, DMY'", "IntervalStyle = iso_8601",
+			"extra_float_digits = -5", "TimeZone = 'Asia/Tokyo'"} {
+			s.db.Exec(t, `ALTER DATABASE `+s.db.Name+` SET `+setting)
+		}
+		s.run("migrate", "up")
+		s.set("WALRELAY_PUBLICATION", "many")
+		s.set("WALRELAY_TABLES", strings.Join(tables, ", "))
+		s.set("WALRELAY_TOPIC", s.topic)
+		s.relay()
+		consumer := s.cluster.Consume(t, s.topic)
+
+		tx := s.begin()
+		in(t, tx, "SET LOCAL DateStyle = ISO") // how the literals are meant
+		for _, p := range payloads {
+			_, err := tx.Exec(t.Context(),
+				`INSERT INTO `+kinds[p.kind]+` VALUES ($1::text::`+p.kind+`, $2)`, p.literal, p.kind)
+			require.NoError(t, err)
+		}
+		for _, table := range tables {
+			in(t, tx, `INSERT INTO `+table+` (aggregateid) VALUES ('null')`)
+		}
+		commit(t, tx)
+
+		records := consumer.WaitFor(t, len(payloads)+len(tables), wait)
+		for i, p := range payloads {
+			require.Equal(t, p.kind, string(records[i].Key))
+			require.NotNil(t, records[i].Value, p.kind)
+			require.Equal(t, string(p.value), string(records[i].Value), p.kind)
+		}
+		for i, r := range records {
+			if i >= len(payloads) {
+				require.Nil(t, r.Value)
+			}
+			// One transaction over many tables is still one order.
+			require.Equal(t, fmt.Sprintf("%08X", i), header(r, "walrelay-position")[35:])
+			require.Equal(t, header(records[0], "walrelay-position")[:34], header(r, "walrelay-position")[:34])
+		}
+	})
+}
+
+// A record carries what the row says of itself, and what the stream knows of it.
+func TestShape_HeadersAndTimestamp(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 1)
+		s.db.Exec(t, `ALTER TABLE outbox ALTER headers TYPE json, ADD traceparent text, ADD occurred_at timestamptz`)
+		s.set("WALRELAY_COLUMN_TIMESTAMP", "occurred_at")
+		s.set("WALRELAY_STREAM", "A-stream_of.mine")
+		s.relay()
+		consumer := s.cluster.Consume(t, s.topic)
+		const (
+			insert = `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, traceparent, occurred_at)
+				VALUES ($1, 'orders', 'k', $2, '{}', $3::text::json, $4, $5::text::timestamptz)`
+			trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+		)
+		before := s.clock()
+		s.db.Exec(t, insert, eventID(1), "created",
+			`{"z": "1", "a": "q\"\u00e9", "z": 12345678901234567890.10, "o": {"b" : [1, null]}, "t": true, "n": null}`,
+			trace, "2001-02-03 04:05:06.789999+00")
+		s.db.Exec(t, insert, eventID(2), "", nil, nil, nil)
+		after := s.clock()
+
+		records := consumer.WaitFor(t, 2, wait)
+		full, plain := records[0], records[1]
+		position := func(r *kgo.Record) string { return header(r, "walrelay-position") }
+		committed := func(r *kgo.Record) string { return header(r, "walrelay-commit-time") }
+		require.Equal(t, []kgo.RecordHeader{
+			{Key: "id", Value: []byte(eventID(1))},
+			{Key: "walrelay-stream", Value: []byte("A-stream_of.mine")},
+			{Key: "walrelay-position", Value: []byte(position(full))},
+			{Key: "walrelay-commit-time", Value: []byte(committed(full))},
+			{Key: "eventType", Value: []byte("created")},
+			{Key: "traceparent", Value: []byte(trace)},
+			{Key: "z", Value: []byte("1")},
+			{Key: "a", Value: []byte(`q"é`)},
+			{Key: "z", Value: []byte("12345678901234567890.10")},
+			{Key: "o", Value: []byte(`{"b" : [1, null]}`)},
+			{Key: "t", Value: []byte("true")},
+			{Key: "n", Value: nil},
+		}, full.Headers)
+		require.Equal(t, []kgo.RecordHeader{
+			{Key: "id", Value: []byte(eventID(2))},
+			{Key: "walrelay-stream", Value: []byte("A-stream_of.mine")},
+			{Key: "walrelay-position", Value: []byte(position(plain))},
+			{Key: "walrelay-commit-time", Value: []byte(committed(plain))},
+			{Key: "eventType", Value: []byte{}},
+		}, plain.Headers)
+
+		require.Equal(t, time.Date(2001, 2, 3, 4, 5, 6, 789e6, time.UTC), full.Timestamp.UTC())
+		for _, r := range records {
+			at, err := time.Parse("2006-01-02T15:04:05.000000Z", committed(r))
+			require.NoError(t, err)
+			require.WithinRange(t, at, before, after)
+		}
+		at, _ := time.Parse(time.RFC3339, committed(plain))
+		require.Equal(t, at.Truncate(time.Millisecond), plain.Timestamp.UTC(), "without one, the time of commit")
+	})
+}
+
+// clock is the server's.
+func (s *setup) clock() (now time.Time) {
+	s.t.Helper()
+	require.NoError(s.t, s.db.QueryRow(s.t, "SELECT clock_timestamp()").Scan(&now))
+	return now
+}
+
+// Positions grow in each partition, as bytes, and partitions are those that Java's clients choose.
+// The stream is registered with what its positions are made of.
+func TestShape_PositionsAndRegistry(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		const partitions = 5
+		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), partitions)
+		s.relay()
+		committed := ledger{}
+		tx := s.begin()
+		for n := range 300 {
+			if n%50 == 49 {
+				commit(t, tx)
+				tx = s.begin()
+			}
+			e := event{eventID(n), fmt.Sprintf("key-%d-é", n*n), []byte(fmt.Sprintf(`{"n": %d}`, n))}
+			_, err := tx.Exec(t.Context(), insertSQL, e.id, e.key, string(e.value))
+			require.NoError(t, err)
+			committed.add(e)
+		}
+		commit(t, tx)
+		s.caughtUp()
+		v := judgeTopic(t, s.cluster, s.topic, committed).verdict
+		require.Empty(t, v.faults, v)
+		require.Equal(t, 300, v.records)
+
+		java := kgo.StickyKeyPartitioner(nil).ForTopic(s.topic)
+		highest, seen := map[int32]string{}, map[int32]bool{}
+		for _, r := range s.cluster.Consume(t, s.topic).WaitFor(t, 300, wait) {
+			require.EqualValues(t, java.Partition(r, partitions), r.Partition)
+			position := header(r, "walrelay-position")
+			require.Regexp(t, positionText, position)
+			require.Equal(t, "00000001-00000001", position[:17], "epoch and timeline of a new stream on a new server")
+			require.Greater(t, position, highest[r.Partition])
+			highest[r.Partition], seen[r.Partition] = position, true
+		}
+		require.Len(t, seen, partitions)
+
+		var epoch, timeline, count int
+		var ordered, system bool
+		var slot, publication, delivery string
+		require.NoError(t, s.db.QueryRow(t, `
+			SELECT epoch, timeline, slot, publication, delivery, (partitions->$2)::int,
+				created_lsn < confirmed_lsn AND confirmed_lsn >= (SELECT confirmed_flush_lsn FROM pg_replication_slots r
+					WHERE r.slot_name = $1),
+				system_identifier = (SELECT c.system_identifier::text FROM pg_control_system() c)
+			FROM walrelay.streams WHERE name = $1`, s.slot, s.topic).
+			Scan(&epoch, &timeline, &slot, &publication, &delivery, &count, &ordered, &system))
+		require.Equal(t, []any{1, 1, s.slot, "walrelay", "at-least-once", partitions, true, true},
+			[]any{epoch, timeline, slot, publication, delivery, count, ordered, system})
+	})
+}
+
+// The topic is made of columns of the row, several of them if wanted; a null key is spread by id.
+func TestShape_TopicOfColumns(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newOwn(t, testenv.Postgres(t, major), testenv.Kafka(t), 4, ownOutbox, ownPublication)
+		s.set("WALRELAY_TOPIC", s.prefix+"{aggregate_type}_{event_type}.v1")
+		paid, sent := s.prefix+"orders_paid.v1", s.prefix+"orders_sent.v1"
+		s.cluster.CreateTopic(t, paid, 4, nil)
+		s.cluster.CreateTopic(t, sent, 1, nil)
+		s.relay()
+		s.db.Exec(t, `INSERT INTO outbox SELECT n, 'orders', CASE WHEN n % 3 > 0 THEN 'k' END,
+			CASE n % 2 WHEN 0 THEN 'paid' ELSE 'sent' END, '{}' FROM generate_series(0, 239) n`)
+
+		partitions := map[int32]int{}
+		for _, r := range s.cluster.Consume(t, paid).WaitFor(t, 120, wait) {
+			require.Equal(t, "paid", header(r, "eventType"))
+			if r.Key == nil {
+				partitions[r.Partition]++
+			}
+		}
+		require.Len(t, partitions, 4, "null keys go everywhere")
+		for _, r := range s.cluster.Consume(t, sent).WaitFor(t, 120, wait) {
+			require.Equal(t, "sent", header(r, "eventType"))
+		}
+		s.caughtUp()
+		require.EqualValues(t, 120, endOffsets(t, s.cluster, paid).sum())
+		require.EqualValues(t, 120, endOffsets(t, s.cluster, sent).sum())
+		require.Zero(t, endOffsets(t, s.cluster, s.topic).sum())
+	})
+}
