@@ -34,6 +34,12 @@ func (b *board) snapshot() Status {
 	return s
 }
 
+func (b *board) clockOffset() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.status.ClockOffset
+}
+
 func (b *board) update(change func(*Status)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,7 +53,7 @@ func (b *board) enter(state State, reason string) (changed bool) {
 		if changed {
 			s.State, s.Since = state, time.Now()
 		}
-		s.Reason = reason
+		s.Reason, s.LastTick = reason, time.Now()
 		if state != StateStuck {
 			s.Stuck = nil
 		}
@@ -72,7 +78,7 @@ func (b *board) progress(t *checkpoint.Tracker, c *counters, received, confirmed
 	defer b.mu.Unlock()
 	s := &b.status
 	frontier := t.Frontier()
-	if frontier != s.Frontier || t.Idle() {
+	if c.settled > 0 || t.Idle() {
 		s.LastProgress = time.Now()
 	}
 	s.Frontier, s.Confirmed, s.Received = frontier, confirmed, received

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"go.uber.org/zap"
 )
 
@@ -36,6 +38,7 @@ type Server struct {
 	cfg       *Config
 	log       *zap.Logger
 	timelines *Timelines
+	burst     *burst // what Repl reads through
 }
 
 // defaultWALSenderTimeout replaces a server's wal_sender_timeout = 0 on our own session: otherwise
@@ -52,9 +55,14 @@ func Dial(ctx context.Context, cfg *Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	replConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		s.burst = newBurst(r) // of the last host tried, which is the one that answered
+		return pgproto3.NewFrontend(s.burst, w)
+	}
 	if s.Repl, err = pgconn.ConnectConfig(ctx, &replConfig.Config); err != nil {
 		return nil, Diagnose(fmt.Errorf("open replication connection: %w", err))
 	}
+	s.burst.pausable(s.Repl.Conn())
 	if s.SQL, err = connectSQL(ctx, cfg); err != nil {
 		s.Close(ctx)
 		return nil, err

@@ -54,6 +54,7 @@ type session struct {
 // counters count between two reports to the board.
 type counters struct {
 	events, transactions uint64
+	settled              uint64
 	ignored              [decoder.KindMessage + 1]uint64 // by kind
 }
 
@@ -174,6 +175,7 @@ func (s *session) takeMail(ctx context.Context) error {
 	if err := s.tracker.Settle(s.mail.Settled); err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
+	s.counters.settled += uint64(len(s.mail.Settled))
 	if len(s.mail.Poison) > 0 || len(s.mail.Partitions) > 0 {
 		if err := s.takePoison(ctx); err != nil {
 			return err
@@ -274,7 +276,7 @@ func (s *session) watch(ctx context.Context) {
 func (s *session) status(now time.Time) error {
 	allowed, offset := s.guard.mayConfirm()
 	s.confirmed = max(s.confirmed, allowed)
-	s.board.update(func(st *Status) { st.ClockOffset = offset })
+	s.board.update(func(st *Status) { st.ClockOffset, st.LastTick = offset, now })
 	s.lastStatus, s.replyNow = now, false
 	return standbyStatus{
 		received: s.received, confirmed: s.confirmed,

@@ -48,7 +48,8 @@ type Status struct {
 
 	LastReceived time.Time // last byte from the server
 	LastEvent    time.Time // last event read
-	LastProgress time.Time // frontier last moved, or was last found to have nothing before it
+	LastTick     time.Time // the stream's loop last went round, in any state
+	LastProgress time.Time // something was last settled, or nothing was last found in flight
 
 	Transactions uint64
 	Events       uint64

@@ -39,6 +39,9 @@ func New(cfg Config, sink Sink) (*Stream, error) {
 // Status returns a snapshot. Safe for concurrent use.
 func (s *Stream) Status() Status { return s.board.snapshot() }
 
+// ClockOffset is the server's clock minus the local one, as last measured. Safe for concurrent use.
+func (s *Stream) ClockOffset() time.Duration { return s.board.clockOffset() }
+
 // Lag asks the server about the slot. Safe for concurrent use; ctx should end within a second.
 func (s *Stream) Lag(ctx context.Context) (Lag, error) { return s.lag.Lag(ctx) }
 

@@ -65,7 +65,7 @@ func newFixture(t *testing.T) *fixture {
 			}
 			return Lag{}, errors.New("connection refused")
 		},
-		Limits: Limits{ReadyLag: time.Minute, Receive: 30 * time.Second, Tick: 2 * time.Minute},
+		Limits: Limits{Progress: time.Minute, Receive: 30 * time.Second, Tick: 2 * time.Minute},
 		Logger: zap.NewNop(), Now: noon,
 	})
 	require.NoError(t, err)

@@ -8,8 +8,8 @@ import (
 
 // Limits are the ages from which a stream counts as not ready or not alive.
 type Limits struct {
-	// ReadyLag is the age of the oldest unsettled transaction from which the stream is not ready.
-	ReadyLag time.Duration
+	// Progress is how long a stream with events in flight may go without an acknowledgement.
+	Progress time.Duration
 	// Receive is the silence of the server from which a streaming connection counts as dead.
 	Receive time.Duration
 	// Tick is how long the stream's loop may take to go round, waiting for a retry included.
@@ -19,11 +19,10 @@ type Limits struct {
 // Ready decides /readyz and says why. A stream is ready when it
 //
 //   - stands by: another session holds the slot and this one will take over;
-//   - or streams, the server was heard within Receive (or streaming began within it), and the oldest
-//     unsettled transaction is younger than ReadyLag on the server's clock.
+//   - or streams, the server was heard within Receive, and nothing is in flight or something was
+//     acknowledged within Progress (or streaming began within these times).
 //
-// Catching up with an old backlog is therefore not ready, however fast, and neither is a stuck
-// stream, whatever its age.
+// Catching up with a backlog is ready, however old that is; a stuck stream never is.
 func (l Limits) Ready(s *Status, now time.Time) (ready bool, reason string) {
 	switch s.State {
 	case Standby:
@@ -50,11 +49,13 @@ func (l Limits) progress(s *Status, now time.Time) (ready bool, reason string) {
 		return false, fmt.Sprintf("streaming: nothing received from PostgreSQL for %s (limit %s)",
 			silence.Round(time.Second), l.Receive)
 	}
-	if !s.OldestUnsettled.IsZero() {
-		if age := now.Add(s.ClockOffset).Sub(s.OldestUnsettled); age > l.ReadyLag {
-			return false, fmt.Sprintf("streaming: the oldest undelivered transaction is %s old (limit %s)",
-				age.Round(time.Second), l.ReadyLag)
-		}
+	moved := s.LastProgress
+	if moved.Before(s.Since) {
+		moved = s.Since
+	}
+	if still := now.Sub(moved); s.InFlightEvents > 0 && still > l.Progress {
+		return false, fmt.Sprintf("streaming: %d events wait, and the brokers have acknowledged nothing for %s (limit %s)",
+			s.InFlightEvents, still.Round(time.Second), l.Progress)
 	}
 	return true, "streaming"
 }

@@ -9,7 +9,7 @@ import (
 
 func TestLimits_Ready(t *testing.T) {
 	t.Parallel()
-	limits := Limits{ReadyLag: time.Minute, Receive: 30 * time.Second}
+	limits := Limits{Progress: time.Minute, Receive: 30 * time.Second}
 	ago := func(d time.Duration) time.Time { return noon().Add(-d) }
 
 	for name, test := range map[string]struct {
@@ -25,13 +25,18 @@ func TestLimits_Ready(t *testing.T) {
 		"heard before a reconnect": {func(s *Status) {
 			s.Since, s.LastReceived = ago(time.Second), ago(time.Hour)
 		}, true, "streaming"},
-		"lag at the limit": {func(s *Status) { s.OldestUnsettled = ago(time.Minute).Add(ahead) }, true, "streaming"},
-		"lag over the limit": {func(s *Status) {
-			s.OldestUnsettled = ago(time.Minute + time.Second).Add(ahead)
-		}, false, "the oldest undelivered transaction is 1m1s old (limit 1m0s)"},
-		"lag is on the server's clock": {func(s *Status) {
-			s.OldestUnsettled = ago(time.Minute - time.Second)
-		}, false, "is 1m2s old"},
+		"catching up with an old backlog": {func(s *Status) {
+			s.InFlightEvents, s.LastProgress, s.OldestUnsettled = 7, ago(time.Second), ago(time.Hour)
+		}, true, "streaming"},
+		"no acknowledgement at the limit": {func(s *Status) {
+			s.InFlightEvents, s.LastProgress, s.Since = 7, ago(time.Minute), ago(time.Hour)
+		}, true, "streaming"},
+		"no acknowledgement over the limit": {func(s *Status) {
+			s.InFlightEvents, s.LastProgress, s.Since = 7, ago(time.Minute+time.Second), ago(time.Hour)
+		}, false, "7 events wait, and the brokers have acknowledged nothing for 1m1s (limit 1m0s)"},
+		"no acknowledgement needed": {func(s *Status) {
+			s.InFlightEvents, s.LastProgress, s.Since = 0, ago(time.Hour), ago(time.Hour)
+		}, true, "streaming"},
 		"silence at the limit": {func(s *Status) { s.LastReceived = ago(30 * time.Second) }, true, "streaming"},
 		"silence over the limit": {func(s *Status) {
 			s.LastReceived = ago(31 * time.Second)

@@ -51,7 +51,7 @@ func (s snapshot) collectStream(m metrics) {
 	m.age("walrelay_seconds_since_last_received", "Time since the last byte from the server.", s.now, st.LastReceived)
 	m.age("walrelay_seconds_since_last_event", "Time since the last event was read.", s.now, st.LastEvent)
 	m.age("walrelay_seconds_since_last_progress",
-		"Time since the frontier last moved or was found to have nothing before it.", s.now, st.LastProgress)
+		"Time since something was last settled, or nothing was last found in flight.", s.now, st.LastProgress)
 }
 
 func (s snapshot) collectTotals(m metrics) {

@@ -100,7 +100,7 @@ func (s *Settings) monitorConfig(
 		Version: v.version, Revision: v.revision,
 		Status: status, Lag: lag,
 		Limits: monitor.Limits{
-			ReadyLag: s.ReadyLag.Value,
+			Progress: s.ProgressTimeout.Value,
 			Receive:  s.ReceiveTimeout.Value,
 			// A round may wait for a connection that is silent and then for the longest pause.
 			Tick: 2 * (s.ReceiveTimeout.Value + s.BackoffMax.Value + connectTimeout),

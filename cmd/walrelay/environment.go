@@ -62,10 +62,12 @@ func resolver(env environment) kong.ResolverFunc {
 		if _, ok := flag.Target.Addr().Interface().(kind); !ok {
 			return nil, nil
 		}
-		if value, ok := env[variable(flag.Name)]; ok {
-			return value, nil
+		value, ok := env[variable(flag.Name)]
+		_, text := flag.Target.Addr().Interface().(*Text)
+		if !ok || value == "" && !text {
+			return nil, nil // compose files write ${X:-} for: unset; only a text can be meant to be empty
 		}
-		return nil, nil
+		return value, nil
 	}
 }
 

@@ -58,10 +58,10 @@ type Settings struct {
 	KafkaSASLPassword     Secret `name:"kafka-sasl-password" group:"Kafka security" help:"Password at the brokers."`
 	KafkaSASLPasswordFile Text   `name:"kafka-sasl-password-file" group:"Kafka security" help:"File that holds the password."`
 
-	AdminAddr Text     `group:"Operation" default:":8080" help:"Address of /metrics, /livez, /readyz and /status. Empty: no admin server."`
-	ReadyLag  Duration `group:"Operation" default:"60s" help:"Age of the oldest undelivered transaction from which /readyz answers 503."`
-	LogLevel  Choice   `group:"Operation" default:"info" choices:"debug,info,warn,error" help:"Least severe level that is logged."`
-	LogFormat Choice   `group:"Operation" default:"json" choices:"json,console" help:"Format of the log on standard error."`
+	AdminAddr       Text     `group:"Operation" default:":8080" help:"Address of /metrics, /livez, /readyz and /status. Empty: no admin server."`
+	ProgressTimeout Duration `group:"Operation" default:"60s" help:"Time without an acknowledgement, while events wait, after which /readyz answers 503."`
+	LogLevel        Choice   `group:"Operation" default:"info" choices:"debug,info,warn,error" help:"Least severe level that is logged."`
+	LogFormat       Choice   `group:"Operation" default:"json" choices:"json,console" help:"Format of the log on standard error."`
 }
 
 // StreamName is the stream's name: the slot's, unless it has its own.

@@ -133,7 +133,7 @@ func TestSettings_EachRule(t *testing.T) {
 		{[]string{"WALRELAY_KAFKA_SASL_PASSWORD=p"}, "WALRELAY_KAFKA_SASL_PASSWORD=(redacted): needs"},
 		{[]string{"WALRELAY_KAFKA_SASL_PASSWORD_FILE=" + missing}, "must be a readable file: no such file"},
 		{[]string{"WALRELAY_ADMIN_ADDR=8080"}, "must be host:port or :port"},
-		{[]string{"WALRELAY_READY_LAG=0s"}, "must be more than 0s"},
+		{[]string{"WALRELAY_PROGRESS_TIMEOUT=0s"}, "must be more than 0s"},
 		{[]string{"WALRELAY_LOG_LEVEL=trace"}, "must be one of debug, info, warn, error"},
 		{[]string{"WALRELAY_LOG_FORMAT=xml"}, "must be one of json, console"},
 		{[]string{"WALRELAY_KAFKA_BROKER=a:1"}, "=(redacted): is not a setting; did you mean WALRELAY_KAFKA_BROKERS?"},

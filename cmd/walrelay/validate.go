@@ -150,7 +150,7 @@ func (s *Settings) checkOperation(f *faults) {
 		_, _, err := splitAddr(s.AdminAddr.Text)
 		f.check(err == nil, &s.AdminAddr.input, "must be host:port or :port, or empty for no admin server")
 	}
-	f.check(s.ReadyLag.Value > 0, &s.ReadyLag.input, "must be more than 0s")
+	f.check(s.ProgressTimeout.Value > 0, &s.ProgressTimeout.input, "must be more than 0s")
 }
 
 // requireBrokers is for the commands that publish.
