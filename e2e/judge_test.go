@@ -36,7 +36,7 @@ type judge struct {
 	events     map[string]*judged // by id
 	keys       map[string]*judgedKey
 	partitions map[int32]*judgedPartition
-	verdict    verdict
+	verdict    *verdict
 }
 
 // judged is a committed event and what was seen of it.
@@ -82,7 +82,7 @@ func (v *verdict) String() string {
 func newJudge(committed ledger) *judge {
 	j := &judge{
 		events: map[string]*judged{}, keys: map[string]*judgedKey{}, partitions: map[int32]*judgedPartition{},
-		verdict: verdict{faults: map[string][]string{}},
+		verdict: &verdict{faults: map[string][]string{}},
 	}
 	for key, events := range committed {
 		j.keys[key] = &judgedKey{partition: -1}
@@ -98,7 +98,7 @@ var positionText = regexp.MustCompile(`^[0-9A-F]{8}-[0-9A-F]{8}-[0-9A-F]{16}-[0-
 
 // see takes the next record of a partition.
 func (j *judge) see(r *kgo.Record) {
-	v := &j.verdict
+	v := j.verdict
 	v.records++
 	id, stream, position := header(r, "id"), header(r, "walrelay-stream"), header(r, "walrelay-position")
 	if !positionText.MatchString(position) || stream == "" {
@@ -131,7 +131,7 @@ func (j *judge) see(r *kgo.Record) {
 // deliver looks at first deliveries, which must come in order, and at repeats: a repeat begins
 // somewhere before and goes on to the end without a gap.
 func (j *judge) deliver(e *judged, k *judgedKey, p *judgedPartition, offset int64, position string) {
-	v := &j.verdict
+	v := j.verdict
 	if e.position == "" {
 		e.position, e.rank = position, p.firsts
 		p.firsts++
@@ -180,7 +180,7 @@ func (j *judge) conclude() *verdict {
 			j.verdict.fault("lost by dropping by position", id)
 		}
 	}
-	return &j.verdict
+	return j.verdict
 }
 
 // repeatsBetween counts the repeated deliveries at the offsets between two moments.
