@@ -109,13 +109,25 @@ type session struct {
 	partitions map[string]int32
 }
 
-var table = &decoder.Mapping{Schema: "public", Table: "outbox"} //nolint:gochecknoglobals // a constant
+//nolint:gochecknoglobals // constants
+var (
+	table = &decoder.Mapping{Schema: "public", Table: "outbox"}
+	// committed is when the first event was committed. Brokers remove records that are older than a week.
+	committed = time.Now().Truncate(time.Second)
+)
 
 func begin(t testing.TB, k *Kafka, run checkpoint.Run) *session {
 	t.Helper()
-	s, err := tryBegin(t, k, run)
-	require.NoError(t, err)
-	return s
+	deadline := time.Now().Add(patience)
+	for {
+		s, err := tryBegin(t, k, run)
+		if err == nil {
+			return s
+		}
+		// A broker that has just started hands no producer ids out yet; the caller tries again.
+		require.True(t, time.Now().Before(deadline), "%v", err)
+		require.Never(t, func() bool { return false }, 100*time.Millisecond, 50*time.Millisecond)
+	}
 }
 
 func tryBegin(t testing.TB, k *Kafka, run checkpoint.Run) (*session, error) {
@@ -132,7 +144,7 @@ func (s *session) event(topic, key string, change ...func(*decoder.Event)) *deco
 	s.lsn++
 	ev := &decoder.Event{
 		Position:   position(s.lsn),
-		CommitTime: time.UnixMicro(1_700_000_000_000_000 + int64(s.lsn)), Mapping: table,
+		CommitTime: committed.Add(time.Duration(s.lsn) * time.Microsecond), Mapping: table,
 		ID: fmt.Appendf(nil, "id-%d", s.lsn), Payload: fmt.Appendf(nil, "%08d", s.lsn),
 		Route: [][]byte{[]byte(topic)},
 	}
@@ -225,8 +237,9 @@ func consume(t testing.TB, brokers []string, n int, topics ...string) []*kgo.Rec
 	defer cancel()
 	var records []*kgo.Record
 	for len(records) < n {
-		records = append(records, client.PollFetches(ctx).Records()...)
-		require.NoError(t, ctx.Err(), "%d of %d records", len(records), n)
+		fetches := client.PollFetches(ctx)
+		records = append(records, fetches.Records()...)
+		require.NoError(t, ctx.Err(), "%d of %d records, %v", len(records), n, fetches.Errors())
 	}
 	// What is beyond n would be a duplicate.
 	short, cancel2 := context.WithTimeout(ctx, 100*time.Millisecond)

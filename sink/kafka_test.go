@@ -74,7 +74,7 @@ func TestKafka_WireFormat(t *testing.T) {
 	require.Nil(t, r[1].Key)
 	require.Nil(t, r[1].Value, "a tombstone")
 	require.Len(t, r[1].Headers, 4)
-	require.Equal(t, int64(1_700_000_000_000), r[1].Timestamp.UnixMilli())
+	require.Equal(t, committed.UnixMilli(), r[1].Timestamp.UnixMilli())
 	require.NotNil(t, r[2].Value, "an empty value is no tombstone")
 	require.Empty(t, r[2].Value)
 }

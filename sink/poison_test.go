@@ -341,7 +341,7 @@ func TestPoison_Faults(t *testing.T) {
 			require.Equal(t, checkpoint.DeadLettered, s.poison[0].Action)
 			letter := consume(t, c.ListenAddrs(), 1, "dead")[0]
 			require.Equal(t, "00000002", string(letter.Value))
-			require.Equal(t, int64(1_700_000_000_000), letter.Timestamp.UnixMilli())
+			require.Equal(t, committed.UnixMilli(), letter.Timestamp.UnixMilli())
 			if name == "headers" || name == "reserved" {
 				raw, _ := header(letter, headerDeadHeaders)
 				require.True(t, bytes.HasPrefix([]byte(raw), []byte(`{`)))
