@@ -94,7 +94,15 @@ func (s *setup) relay() *testenv.Process {
 // start starts `walrelay run`.
 func (s *setup) start() *testenv.Process {
 	s.t.Helper()
-	return testenv.StartProcess(s.t, testenv.Command{Path: testenv.Binary(s.t), Args: []string{"run"}, Env: s.env})
+	p := testenv.StartProcess(s.t, testenv.Command{Path: testenv.Binary(s.t), Args: []string{"run"}, Env: s.env})
+	s.t.Cleanup(func() {
+		for _, sign := range []string{"DATA RACE", "panic: "} { // the first is printed without ending the process
+			if strings.Contains(p.Log(), sign) {
+				s.t.Errorf("%s in the log", sign)
+			}
+		}
+	})
+	return p
 }
 
 // insert writes one event in a transaction of its own. The id is made of n.
