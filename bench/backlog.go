@@ -73,7 +73,7 @@ func (b *bench) fill(ctx context.Context, db *testenv.Database, rows int) (backl
 	if _, err := conn.Exec(ctx, "CHECKPOINT"); err != nil { // now, and not while somebody drains
 		return backlog{}, fmt.Errorf("checkpoint: %w", err)
 	}
-	return log, nil
+	return log, pause(ctx, settle)
 }
 
 // createSlots makes a slot for each round.
@@ -89,11 +89,21 @@ func (b *bench) createSlots(ctx context.Context, db *testenv.Database) ([]string
 	return names, nil
 }
 
+// dropSlot waits until the server has noticed that the contender is gone.
 func dropSlot(ctx context.Context, db *testenv.Database, name string) error {
-	if _, err := db.Conn.Exec(ctx, "SELECT pg_drop_replication_slot($1)", name); err != nil {
-		return fmt.Errorf("drop slot: %w", err)
+	for {
+		const drop = `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+			WHERE slot_name = $1 AND NOT active`
+		switch dropped, err := db.Conn.Exec(ctx, drop, name); {
+		case err != nil:
+			return fmt.Errorf("drop slot: %w", err)
+		case dropped.RowsAffected() > 0:
+			return nil
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
 	}
-	return nil
 }
 
 // eventNumber is the number of the event that a record carries, below limit.

@@ -33,9 +33,12 @@ type drainResult struct {
 	EventsPerSecond      float64 `json:"events_per_second"`
 	CPUSeconds           float64 `json:"cpu_seconds"`
 	CPUSecondsPerMillion float64 `json:"cpu_seconds_per_million"`
-	PeakRSSBytes         int64   `json:"peak_rss_bytes,omitempty"`
-	Delivered            int     `json:"delivered,omitempty"` // records
-	Distinct             int     `json:"distinct,omitempty"`  // different events among them
+	// ServerCPUSeconds is what PostgreSQL's processes for the drain used: the other half of reading.
+	ServerCPUSeconds float64 `json:"server_cpu_seconds"`
+	BrokerCPUSeconds float64 `json:"broker_cpu_seconds,omitempty"`
+	PeakRSSBytes     int64   `json:"peak_rss_bytes,omitempty"`
+	Delivered        int     `json:"delivered,omitempty"` // records
+	Distinct         int     `json:"distinct,omitempty"`  // different events among them
 }
 
 type spread struct {
@@ -44,7 +47,7 @@ type spread struct {
 	Max    float64 `json:"max"`
 }
 
-// settle is how long the servers get to calm down before a contender starts.
+// settle is how long the servers get to calm down after each contender.
 const settle = 2 * time.Second
 
 // contender is a program that drains slots, one a round.
@@ -112,7 +115,8 @@ func (b *bench) drain(ctx context.Context, rows int) (drainSeries, error) {
 
 // contend runs one contender on calm servers, works out its rates and drops its slot.
 func (b *bench) contend(ctx context.Context, c contender, task drainTask) (drainResult, error) {
-	if err := pause(ctx, settle); err != nil {
+	before, err := cpuOfChildren(b.server.PID())
+	if err != nil {
 		return drainResult{}, err
 	}
 	result, err := c.run(ctx, task)
@@ -123,7 +127,15 @@ func (b *bench) contend(ctx context.Context, c contender, task drainTask) (drain
 	result.EventsPerSecond = events / result.Seconds
 	result.CPUSecondsPerMillion = result.CPUSeconds / events * 1e6
 	b.t.Logf("%s: %.0f events/s", c.name, result.EventsPerSecond)
-	return result, dropSlot(ctx, task.db, task.slot)
+	if err := dropSlot(ctx, task.db, task.slot); err != nil {
+		return drainResult{}, err
+	}
+	if err := pause(ctx, settle); err != nil {
+		return drainResult{}, err
+	}
+	after, err := cpuOfChildren(b.server.PID()) // of which the walsender is one, by now
+	result.ServerCPUSeconds = (after - before).Seconds()
+	return result, err
 }
 
 func newRound(results map[string]drainResult) drainRound {

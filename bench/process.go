@@ -5,12 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -97,51 +94,6 @@ func (p *process) ended() error {
 // cpu is what the process, which has ended, used of the processors.
 func (p *process) cpu() time.Duration {
 	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
-}
-
-// cpuSoFar is what the running process has used of the processors, to a hundredth of a second.
-func (p *process) cpuSoFar() (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, fmt.Errorf("read processor time: %w", err)
-	}
-	// proc_pid_stat(5): pid (name) state …; utime and stime are the fields 14 and 15. The unit is
-	// USER_HZ, which is 100 on every architecture that matters.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 13 {
-		return 0, errors.New("read processor time: too few fields")
-	}
-	user, err1 := strconv.ParseInt(fields[11], 10, 64)
-	system, err2 := strconv.ParseInt(fields[12], 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
-		return 0, fmt.Errorf("read processor time: %w", err)
-	}
-	return time.Duration(user+system) * (time.Second / 100), nil
-}
-
-// peakRSS is the most memory that the running process has had resident, in bytes.
-func (p *process) peakRSS() (int64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, fmt.Errorf("read peak memory: %w", err)
-	}
-	return kilobytes(status, "VmHWM:")
-}
-
-// kilobytes finds a line "name 123 kB" of a file in /proc and returns bytes.
-func kilobytes(text []byte, name string) (int64, error) {
-	for line := range strings.Lines(string(text)) {
-		rest, ok := strings.CutPrefix(line, name)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read %s %w", name, err)
-		}
-		return n << 10, nil
-	}
-	return 0, fmt.Errorf("read %s it is not there", name)
 }
 
 // logWatch keeps the end of what a process writes, and notices a sign in it.

@@ -36,26 +36,28 @@ func (b *bench) drainRelay(ctx context.Context, task drainTask) (result drainRes
 	if err != nil {
 		return result, err
 	}
-	cpu, err := relay.cpuSoFar()
-	if err != nil {
-		return result, err
-	}
 	if task.profile != "" {
 		if err := b.profile(ctx, relay, task.profile); err != nil {
 			return result, err
 		}
 	}
 
+	pid, broker := relay.cmd.Process.Pid, b.cluster.BrokerPID(0)
+	before, err := cpuOf(pid, broker)
+	if err != nil {
+		return result, err
+	}
 	if err := b.awaitOffsets(ctx, relay, names.topic); err != nil {
 		return result, err
 	}
 	result.Seconds = time.Since(start).Seconds()
-	after, err := relay.cpuSoFar()
+	after, err := cpuOf(pid, broker)
 	if err != nil {
 		return result, err
 	}
-	result.CPUSeconds = (after - cpu).Seconds()
-	if result.PeakRSSBytes, err = relay.peakRSS(); err != nil {
+	result.CPUSeconds = (after[0] - before[0]).Seconds()
+	result.BrokerCPUSeconds = (after[1] - before[1]).Seconds()
+	if result.PeakRSSBytes, err = peakRSS(pid); err != nil {
 		return result, err
 	}
 

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -59,15 +58,15 @@ func (r *report) head(w io.Writer) {
 func (s *drainSeries) table(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "\nDrain: %d events of %.0f bytes, %d a transaction\n", s.Events, s.PayloadBytes, s.RowsPerTx)
 	columns := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	row := func(round, name string, r drainResult, memory string) {
-		_, _ = fmt.Fprintf(columns, "%s\t%s\t%.2f\t%.0f\t%.2f\t%s\t\n",
-			round, name, r.Seconds, r.EventsPerSecond, r.CPUSecondsPerMillion, memory)
-	}
-	_, _ = fmt.Fprint(columns, "round\t\tseconds\tevents/s\tCPU s/million\tpeak RSS\t\n")
+	_, _ = fmt.Fprint(columns, "round\t\tseconds\tevents/s\tCPU s/million\tpeak MB\twalsender CPU s\tKafka CPU s\t\n")
 	for i, round := range s.Rounds {
-		row(strconv.Itoa(i+1), relayName, round.Walrelay, fmt.Sprintf("%.1f MB", float64(round.Walrelay.PeakRSSBytes)/1e6))
-		if round.PgRecvlogical != nil {
-			row("", receiveName, *round.PgRecvlogical, "")
+		r := round.Walrelay
+		_, _ = fmt.Fprintf(columns, "%d\t%s\t%.2f\t%.0f\t%.2f\t%.1f\t%.2f\t%.2f\t\n", i+1, relayName,
+			r.Seconds, r.EventsPerSecond, r.CPUSecondsPerMillion, float64(r.PeakRSSBytes)/1e6,
+			r.ServerCPUSeconds, r.BrokerCPUSeconds)
+		if r := round.PgRecvlogical; r != nil {
+			_, _ = fmt.Fprintf(columns, "\t%s\t%.2f\t%.0f\t%.2f\t\t%.2f\t\t\n", receiveName,
+				r.Seconds, r.EventsPerSecond, r.CPUSecondsPerMillion, r.ServerCPUSeconds)
 		}
 	}
 	_ = columns.Flush()
@@ -93,7 +92,8 @@ func (l *latencyResult) table(w io.Writer) {
 		{"before INSERT is sent to consumed", l.InsertToConsume},
 		{"after commit returned to consumed", l.CommitToConsume},
 	} {
-		_, _ = fmt.Fprintf(columns, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t\n", line.name, line.p.P50, line.p.P90, line.p.P99, line.p.Max)
+		p := line.p
+		_, _ = fmt.Fprintf(columns, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t\n", line.name, p.P50, p.P90, p.P99, p.Max)
 	}
 	_ = columns.Flush()
 }
