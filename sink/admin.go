@@ -1,12 +1,13 @@
 package sink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -14,36 +15,70 @@ import (
 
 // admin is the connection for metadata, topics and producer ids, apart from those that produce: a
 // synchronous request of sarama's holds the broker's lock for a round trip. Safe for concurrent
-// use; requests go one after the other.
+// use; requests go one after the other, and end with their context.
 type admin struct {
 	conf  *sarama.Config
+	dial  *dialer
 	seeds []string
 
-	mu     sync.Mutex
+	turn chan struct{} // holds the right to use what follows
+
 	known  []string // addresses from the last metadata, tried before the seeds
 	broker *sarama.Broker
+	conn   net.Conn        // of broker
+	ctx    context.Context //nolint:containedctx // of the request under way: sarama's calls take none
+	unbind func() bool     // takes conn out of ctx
+}
+
+func newAdmin(seeds []string) *admin {
+	return &admin{seeds: seeds, turn: make(chan struct{}, 1)}
+}
+
+// Dial implements golang.org/x/net/proxy.Dialer.
+func (a *admin) Dial(network, address string) (net.Conn, error) {
+	conn, err := a.dial.dial(a.ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	a.conn = conn
+	a.bind()
+	return conn, nil
+}
+
+// bind closes the connection, and so ends what waits for it, when the request's context ends.
+func (a *admin) bind() {
+	if a.unbind != nil {
+		a.unbind()
+	}
+	conn := a.conn
+	a.unbind = context.AfterFunc(a.ctx, func() { _ = conn.Close() })
 }
 
 // do runs a request on a live connection and closes it after a transport error. A connection that
 // was there before may be long dead, so that the request gets another one.
-func (a *admin) do(request func(*sarama.Broker) error) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (a *admin) do(ctx context.Context, request func(*sarama.Broker) error) error {
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	a.ctx = ctx
 	for {
 		reused := a.broker != nil
-		if !reused {
-			if err := a.connect(); err != nil {
-				return err
-			}
+		if reused {
+			a.bind()
+		} else if err := a.connect(); err != nil {
+			return err
 		}
 		err := request(a.broker)
+		a.unbind()
 		var code sarama.KError
 		if err == nil || errors.As(err, &code) {
 			return err
 		}
-		_ = a.broker.Close()
-		a.broker = nil
-		if !reused {
+		a.disconnect()
+		if !reused || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -58,6 +93,9 @@ func (a *admin) connect() error {
 	}
 	var errs []error
 	for _, addr := range append(shuffled(a.known), shuffled(a.seeds)...) {
+		if a.ctx.Err() != nil {
+			return context.Cause(a.ctx)
+		}
 		broker := sarama.NewBroker(addr)
 		err := broker.Open(a.conf)
 		if err == nil {
@@ -72,18 +110,23 @@ func (a *admin) connect() error {
 	return errors.Join(errs...)
 }
 
-func (a *admin) close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (a *admin) disconnect() {
 	if a.broker != nil {
-		_ = a.broker.Close()
+		_ = a.broker.Close() // its state is of no interest any more
 		a.broker = nil
 	}
 }
 
-func (a *admin) initProducerID() (producerID, error) {
+// close ends the connection once no request is under way.
+func (a *admin) close() {
+	a.turn <- struct{}{}
+	a.disconnect()
+	<-a.turn
+}
+
+func (a *admin) initProducerID(ctx context.Context) (producerID, error) {
 	id := producerID{id: -1}
-	err := a.do(func(b *sarama.Broker) error {
+	err := a.do(ctx, func(b *sarama.Broker) error {
 		res, err := b.InitProducerID(&sarama.InitProducerIDRequest{Version: 4, ProducerID: -1, ProducerEpoch: -1})
 		if err != nil {
 			return err
@@ -98,25 +141,21 @@ func (a *admin) initProducerID() (producerID, error) {
 }
 
 // metadata asks for topics; without topics it asks for the brokers alone.
-func (a *admin) metadata(topics []string) (*sarama.MetadataResponse, error) {
+func (a *admin) metadata(ctx context.Context, topics []string) (*sarama.MetadataResponse, error) {
 	var res *sarama.MetadataResponse
-	err := a.do(func(b *sarama.Broker) (err error) {
+	err := a.do(ctx, func(b *sarama.Broker) (err error) {
 		req := sarama.NewMetadataRequest(a.conf.Version, topics)
 		req.AllowAutoTopicCreation = false
-		res, err = b.GetMetadata(req)
-		return err
+		if res, err = b.GetMetadata(req); err != nil {
+			return err
+		}
+		a.known = a.known[:0]
+		for _, known := range res.Brokers {
+			a.known = append(a.known, known.Addr())
+		}
+		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	addrs := make([]string, 0, len(res.Brokers))
-	for _, b := range res.Brokers {
-		addrs = append(addrs, b.Addr())
-	}
-	a.mu.Lock()
-	a.known = addrs
-	a.mu.Unlock()
-	return res, nil
+	return res, err
 }
 
 // topicConfig is what of a topic's configuration concerns a producer.
@@ -131,7 +170,7 @@ type topicConfig struct {
 const defaultMaxMessageBytes = 1048588
 
 // configs describes topics.
-func (a *admin) configs(topics []string) (map[string]topicConfig, error) {
+func (a *admin) configs(ctx context.Context, topics []string) (map[string]topicConfig, error) {
 	req := &sarama.DescribeConfigsRequest{Version: 4}
 	for _, t := range topics {
 		req.Resources = append(req.Resources, &sarama.ConfigResource{
@@ -140,7 +179,7 @@ func (a *admin) configs(topics []string) (map[string]topicConfig, error) {
 		})
 	}
 	var res *sarama.DescribeConfigsResponse
-	err := a.do(func(b *sarama.Broker) (err error) {
+	err := a.do(ctx, func(b *sarama.Broker) (err error) {
 		res, err = b.DescribeConfigs(req)
 		return err
 	})
@@ -166,7 +205,9 @@ func (a *admin) configs(topics []string) (map[string]topicConfig, error) {
 }
 
 // create makes a topic. That it exists already is no error.
-func (a *admin) create(topic string, partitions int32, replication int16, timeout time.Duration) error {
+func (a *admin) create(
+	ctx context.Context, topic string, partitions int32, replication int16, timeout time.Duration,
+) error {
 	detail := &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: replication}
 	if partitions == 0 {
 		detail.NumPartitions = -1
@@ -175,7 +216,7 @@ func (a *admin) create(topic string, partitions int32, replication int16, timeou
 		detail.ReplicationFactor = -1
 	}
 	req := sarama.NewCreateTopicsRequest(a.conf.Version, map[string]*sarama.TopicDetail{topic: detail}, timeout, false)
-	return a.do(func(b *sarama.Broker) error {
+	return a.do(ctx, func(b *sarama.Broker) error {
 		res, err := b.CreateTopics(req)
 		if err != nil {
 			return err

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-
-	"github.com/walrelay/walrelay/checkpoint"
 )
 
 // errNoAnswer is what a batch gets whose partition is missing in the broker's answer.
@@ -31,11 +29,10 @@ func (k *Kafka) answer(req *request, res *sarama.ProduceResponse, err error) {
 			k.lookout.refresh()
 		}
 	}
-	var done []settled
 	if current {
 		for i, b := range req.batches {
 			if k.answerBatch(req.parts[i], b, block(res, req.parts[i]), err) {
-				done = append(done, settled{topic: req.parts[i].topic.name, batch: b})
+				req.done = append(req.done, settled{topic: req.parts[i].topic.name, batch: b})
 			}
 			if leader := req.parts[i].leader; leader != s {
 				leader.knock() // it waited for what the partition's former leader owed
@@ -45,12 +42,15 @@ func (k *Kafka) answer(req *request, res *sarama.ProduceResponse, err error) {
 	k.mu.Unlock()
 	s.knock()
 
-	k.report(req.run, done)
+	k.report(req)
 	if res != nil && res.ThrottleTime > 0 {
 		for _, p := range req.parts {
 			k.cfg.Observer.Throttled(p.topic.name, res.ThrottleTime)
 		}
 	}
+	k.mu.Lock()
+	k.recycle(req)
+	k.mu.Unlock()
 }
 
 func block(res *sarama.ProduceResponse, p *partition) *sarama.ProduceResponseBlock {
@@ -119,34 +119,44 @@ type settled struct {
 	batch *batch
 }
 
-// report tells the session and the observer of acknowledged batches, and frees them.
-func (k *Kafka) report(r *run, done []settled) {
-	if len(done) == 0 {
+// report tells the session and the observer of acknowledged batches.
+func (k *Kafka) report(req *request) {
+	if len(req.done) == 0 {
 		return
 	}
 	at := k.cfg.Now()
-	seqs, commits := make([]uint64, 0, 256), make([]time.Time, 0, 256)
-	var letters []checkpoint.Poison
-	for _, d := range done {
-		seqs, commits = seqs[:0], commits[:0]
+	for _, d := range req.done {
+		req.seqs, req.commits = req.seqs[:0], req.commits[:0]
 		for i := range d.batch.entries {
 			e := &d.batch.entries[i]
-			commits = append(commits, time.UnixMicro(e.commit))
-			if e.poison != nil {
-				letters = append(letters, *e.poison)
+			req.commits = append(req.commits, time.UnixMicro(e.commit))
+			if e.poison == nil {
+				req.seqs = append(req.seqs, e.seq)
 			} else {
-				seqs = append(seqs, e.seq)
+				req.run.Mailbox.PutPoison(*e.poison)
 			}
 		}
-		r.Mailbox.Settle(seqs)
-		k.cfg.Observer.Acked(d.topic, d.batch.size, commits, at)
+		if len(req.seqs) > 0 {
+			req.run.Mailbox.Settle(req.seqs)
+		}
+		k.cfg.Observer.Acked(d.topic, d.batch.size, req.commits, at)
 	}
-	for _, l := range letters {
-		r.Mailbox.PutPoison(l)
-	}
-	k.mu.Lock()
-	for _, d := range done {
+}
+
+// recycle frees the batches that a request has settled, and the request itself.
+func (k *Kafka) recycle(req *request) {
+	for _, d := range req.done {
 		k.release(d.batch)
 	}
-	k.mu.Unlock()
+	const most, largest = 16, 1 << 14
+	if len(k.idle) >= most || cap(req.seqs) > largest {
+		return
+	}
+	clear(req.batches)
+	clear(req.parts)
+	clear(req.done)
+	*req = request{
+		batches: req.batches[:0], parts: req.parts[:0], done: req.done[:0], seqs: req.seqs[:0], commits: req.commits[:0],
+	}
+	k.idle = append(k.idle, req)
 }

@@ -16,10 +16,15 @@ type dialer struct {
 
 // Dial implements golang.org/x/net/proxy.Dialer.
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	return d.dial(d.ctx, network, address)
+}
+
+// dial is Dial with a context of its own for dialling alone.
+func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	nd := net.Dialer{Timeout: d.timeout, KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}
-	conn, err := nd.DialContext(d.ctx, network, address)
+	conn, err := nd.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}

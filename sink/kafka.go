@@ -11,6 +11,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"go.uber.org/zap"
+	"golang.org/x/net/proxy"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/walrelay/walrelay/checkpoint"
@@ -39,6 +40,7 @@ type Kafka struct {
 	inFlight int           // requests without an answer, of every sender
 	quiet    chan struct{} // closed when inFlight falls to 0 while Begin waits
 	free     []*batch
+	idle     []*request
 	name     []byte // scratch of Publish: the topic's name
 	headers  []byte // scratch of Publish: the row's headers
 	sent     uint64 // batches sent, to order them
@@ -51,6 +53,9 @@ type Kafka struct {
 // run is the state of one START_REPLICATION.
 type run struct {
 	checkpoint.Run
+	// dead holds the keys whose later events follow a dead-lettered one, and where that was; zero:
+	// before the run.
+	dead map[checkpoint.DeadKey]checkpoint.Position
 	// stopped: nothing more is accepted, since what follows must not overtake a stuck event or goes
 	// to other partitions.
 	stopped bool
@@ -76,7 +81,7 @@ func New(cfg Config) (*Kafka, error) {
 		condemned: map[checkpoint.Position]string{},
 	}
 	k.trouble = newTrouble(k.log)
-	k.admin = &admin{seeds: cfg.Brokers}
+	k.admin = newAdmin(cfg.Brokers)
 	k.lookout = newLookout(k)
 	return k, nil
 }
@@ -85,11 +90,15 @@ func New(cfg Config) (*Kafka, error) {
 // gone. It returns an error only for a configuration that cannot work.
 func (k *Kafka) Run(ctx context.Context) error {
 	k.group, k.ctx = errgroup.WithContext(ctx)
-	conf, err := k.cfg.sarama(k.ctx)
-	if err != nil {
+	dial := &dialer{ctx: k.ctx, timeout: k.cfg.Timeout}
+	var err error
+	if k.conf, err = k.cfg.sarama(dial); err != nil {
 		return err
 	}
-	k.conf, k.admin.conf = conf, conf
+	k.admin.dial = dial
+	if k.admin.conf, err = k.cfg.sarama(k.admin); err != nil {
+		return err
+	}
 	k.group.Go(func() error { return k.lookout.loop(k.ctx) })
 	close(k.ready)
 	err = k.group.Wait()
@@ -97,8 +106,8 @@ func (k *Kafka) Run(ctx context.Context) error {
 	return err
 }
 
-// sarama is the configuration of every connection. ctx ends them all.
-func (c *Config) sarama(ctx context.Context) (*sarama.Config, error) {
+// sarama is the configuration of the connections that dial opens.
+func (c *Config) sarama(dial proxy.Dialer) (*sarama.Config, error) {
 	conf := sarama.NewConfig()
 	conf.ClientID = c.ClientID
 	if conf.ClientID == "" {
@@ -110,7 +119,7 @@ func (c *Config) sarama(ctx context.Context) (*sarama.Config, error) {
 	conf.Net.WriteTimeout = c.Timeout
 	conf.Net.ReadTimeout = 2 * c.Timeout // an answer may take Timeout by right
 	conf.Net.Proxy.Enable = true
-	conf.Net.Proxy.Dialer = &dialer{ctx: ctx, timeout: c.Timeout}
+	conf.Net.Proxy.Dialer = dial
 	if c.TLS != nil {
 		conf.Net.TLS.Enable, conf.Net.TLS.Config = true, c.TLS
 	}
@@ -133,10 +142,13 @@ func (k *Kafka) Begin(ctx context.Context, r checkpoint.Run) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(k.ctx, func() { cancel(context.Cause(k.ctx)) })()
 	if err := k.endRun(ctx); err != nil {
 		return err
 	}
-	id, err := k.nextProducer()
+	id, err := k.nextProducer(ctx)
 	if err != nil {
 		return err
 	}
@@ -145,7 +157,7 @@ func (k *Kafka) Begin(ctx context.Context, r checkpoint.Run) error {
 		if k.cfg.DeadTopic == "" {
 			return errors.New("a verdict or an earlier dead letter asks for the dead-letter topic, and none is configured")
 		}
-		if dead, err = k.lookout.require(k.cfg.DeadTopic); err != nil {
+		if dead, err = k.lookout.require(ctx, k.cfg.DeadTopic); err != nil {
 			return fmt.Errorf("dead-letter topic %s: %w", k.cfg.DeadTopic, err)
 		}
 	}
@@ -156,12 +168,12 @@ func (k *Kafka) Begin(ctx context.Context, r checkpoint.Run) error {
 	k.run = &run{Run: r}
 	k.run.Verdicts = maps.Clone(r.Verdicts)
 	k.run.Partitions = maps.Clone(r.Partitions)
-	k.run.DeadKeys = maps.Clone(r.DeadKeys)
 	if k.run.Partitions == nil {
 		k.run.Partitions = map[string]int32{}
 	}
-	if k.run.DeadKeys == nil {
-		k.run.DeadKeys = map[checkpoint.DeadKey]struct{}{}
+	k.run.dead = make(map[checkpoint.DeadKey]checkpoint.Position, len(r.DeadKeys))
+	for key := range r.DeadKeys {
+		k.run.dead[key] = checkpoint.Position{}
 	}
 	for pos, v := range r.Verdicts {
 		if v == checkpoint.VerdictRetry {
@@ -206,7 +218,7 @@ func (k *Kafka) endRun(ctx context.Context) error {
 
 // nextProducer raises the epoch of the producer id that we have, or fetches a new id. A run that
 // sent nothing used nothing.
-func (k *Kafka) nextProducer() (producerID, error) {
+func (k *Kafka) nextProducer(ctx context.Context) (producerID, error) {
 	k.mu.Lock()
 	id, used := k.producer, k.used
 	k.mu.Unlock()
@@ -216,7 +228,7 @@ func (k *Kafka) nextProducer() (producerID, error) {
 	case id.id >= 0 && id.epoch < math.MaxInt16-1:
 		return producerID{id: id.id, epoch: id.epoch + 1}, nil
 	}
-	id, err := k.admin.initProducerID()
+	id, err := k.admin.initProducerID(ctx)
 	if err != nil {
 		return producerID{id: -1}, fmt.Errorf("acquire a producer id: %w", err)
 	}
@@ -246,8 +258,8 @@ func (k *Kafka) Publish(seq uint64, ev *decoder.Event) {
 	}
 	switch {
 	case fault != "":
-		k.poison(string(k.name), e, c, fault)
-	case len(k.run.Verdicts) > 0 || len(k.condemned) > 0 || len(k.run.DeadKeys) > 0:
+		k.poison(k.topicName(), e, c, fault)
+	case len(k.run.Verdicts) > 0 || len(k.condemned) > 0 || len(k.run.dead) > 0:
 		k.publishJudged(e, c)
 	default:
 		if t := k.topic(k.name); t != nil {
@@ -264,7 +276,7 @@ func (k *Kafka) publishJudged(e entry, c content) {
 		k.run.pruned = true
 		maps.DeleteFunc(k.condemned, func(pos checkpoint.Position, _ string) bool { return pos.Compare(e.pos) < 0 })
 	}
-	name := string(k.name)
+	name := k.topicName()
 	reason, condemned := k.condemned[e.pos]
 	v, judged := k.run.Verdicts[e.pos]
 	switch {
@@ -273,8 +285,8 @@ func (k *Kafka) publishJudged(e entry, c content) {
 		fallthrough
 	case condemned:
 		k.poison(name, e, c, reason)
-	case k.followsDeadKey(name, c.key):
-		k.deadLetter(name, e, c, "follows a dead-lettered event of its key")
+	case k.followsDeadKey(name, e, c):
+		k.deadLetter(name, e, c, reasonFollows)
 	default:
 		if t := k.topic(k.name); t != nil {
 			k.place(t, e, c)
@@ -282,6 +294,14 @@ func (k *Kafka) publishJudged(e entry, c content) {
 			k.poison("", e, c, checkTopic(k.name))
 		}
 	}
+}
+
+// topicName is the present event's topic. What cannot be one is a column's value, and not told.
+func (k *Kafka) topicName() string {
+	if checkTopic(k.name) != "" {
+		return ""
+	}
+	return string(k.name)
 }
 
 // record gathers what a record is made of. A fault is a reason why the event cannot be one.

@@ -45,7 +45,7 @@ func (l *lookout) loop(ctx context.Context) error {
 		case <-l.wake:
 		case <-timer.C:
 		}
-		settled, err := l.look()
+		settled, err := l.look(ctx)
 		if err == nil && settled {
 			attempt = 0
 			timer.Reset(l.k.cfg.MetadataEvery)
@@ -78,7 +78,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // look fetches the state of all topics in use, once. It reports whether nothing is missing.
-func (l *lookout) look() (bool, error) {
+func (l *lookout) look(ctx context.Context) (bool, error) {
 	k := l.k
 	k.mu.Lock()
 	r := k.run
@@ -94,7 +94,7 @@ func (l *lookout) look() (bool, error) {
 	if len(names) == 0 {
 		return true, nil
 	}
-	found, err := l.describe(names, fresh)
+	found, err := l.describe(ctx, names, fresh)
 	if err != nil {
 		return false, err
 	}
@@ -149,8 +149,8 @@ func (l *lookout) apply(t *topic, f finding) bool {
 }
 
 // require waits neither for a topic nor for its leaders: it must be there, or be created.
-func (l *lookout) require(topic string) (*topicInfo, error) {
-	found, err := l.describe([]string{topic}, []string{topic})
+func (l *lookout) require(ctx context.Context, topic string) (*topicInfo, error) {
+	found, err := l.describe(ctx, []string{topic}, []string{topic})
 	if err != nil {
 		return nil, err
 	}
@@ -160,15 +160,15 @@ func (l *lookout) require(topic string) (*topicInfo, error) {
 
 // describe asks for the metadata of names and the configuration of fresh, creates what is missing
 // when that is wanted, and starts senders for brokers met for the first time.
-func (l *lookout) describe(names, fresh []string) (map[string]finding, error) {
+func (l *lookout) describe(ctx context.Context, names, fresh []string) (map[string]finding, error) {
 	k := l.k
-	res, err := k.admin.metadata(names)
+	res, err := k.admin.metadata(ctx, names)
 	if err != nil {
 		return nil, fmt.Errorf("fetch metadata: %w", err)
 	}
 	configs := map[string]topicConfig{}
 	if len(fresh) > 0 {
-		if configs, err = k.admin.configs(fresh); err != nil {
+		if configs, err = k.admin.configs(ctx, fresh); err != nil {
 			return nil, fmt.Errorf("describe topics: %w", err)
 		}
 	}
@@ -185,7 +185,7 @@ func (l *lookout) describe(names, fresh []string) (map[string]finding, error) {
 
 	found := make(map[string]finding, len(names))
 	for _, m := range res.Topics {
-		found[m.Name] = l.finding(m, configs)
+		found[m.Name] = l.finding(ctx, m, configs)
 	}
 	for _, name := range names {
 		if _, ok := found[name]; !ok {
@@ -195,7 +195,7 @@ func (l *lookout) describe(names, fresh []string) (map[string]finding, error) {
 	return found, nil
 }
 
-func (l *lookout) finding(m *sarama.TopicMetadata, configs map[string]topicConfig) finding {
+func (l *lookout) finding(ctx context.Context, m *sarama.TopicMetadata, configs map[string]topicConfig) finding {
 	k := l.k
 	switch m.Err {
 	case sarama.ErrNoError:
@@ -203,7 +203,7 @@ func (l *lookout) finding(m *sarama.TopicMetadata, configs map[string]topicConfi
 		if !k.cfg.CreateTopics {
 			return finding{err: fmt.Errorf("%w: create it, or set WALRELAY_CREATE_TOPICS", m.Err)}
 		}
-		err := k.admin.create(m.Name, k.cfg.Partitions, k.cfg.Replication, k.cfg.Timeout)
+		err := k.admin.create(ctx, m.Name, k.cfg.Partitions, k.cfg.Replication, k.cfg.Timeout)
 		if err != nil {
 			return finding{err: fmt.Errorf("create the topic: %w", err)}
 		}

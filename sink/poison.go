@@ -60,18 +60,23 @@ func (k *Kafka) deadLetter(topicName string, e entry, c content, reason string) 
 		e.stamp = e.commit / 1000
 	}
 	if k.cfg.FollowKey && c.key != nil {
-		k.run.DeadKeys[checkpoint.DeadKey{Topic: topicName, KeyDigest: sha256.Sum256(c.key)}] = struct{}{}
+		key := checkpoint.DeadKey{Topic: topicName, KeyDigest: sha256.Sum256(c.key)}
+		if at, known := k.run.dead[key]; !known || e.pos.Compare(at) < 0 {
+			k.run.dead[key] = e.pos
+		}
 	}
 	k.place(k.topic([]byte(k.cfg.DeadTopic)), e, c)
 }
 
+const reasonFollows = "follows a dead-lettered event of its key"
+
 // followsDeadKey reports whether an event goes the way of an earlier one of its key.
-func (k *Kafka) followsDeadKey(topicName string, key []byte) bool {
-	if key == nil || len(k.run.DeadKeys) == 0 {
+func (k *Kafka) followsDeadKey(topicName string, e entry, c content) bool {
+	if e.poison != nil || c.key == nil || len(k.run.dead) == 0 {
 		return false
 	}
-	_, dead := k.run.DeadKeys[checkpoint.DeadKey{Topic: topicName, KeyDigest: sha256.Sum256(key)}]
-	return dead
+	at, dead := k.run.dead[checkpoint.DeadKey{Topic: topicName, KeyDigest: sha256.Sum256(c.key)}]
+	return dead && e.pos.Compare(at) > 0
 }
 
 func newPoison(topicName string, e entry, c content, reason string, action checkpoint.Action) checkpoint.Poison {
@@ -182,7 +187,7 @@ func (k *Kafka) condemn(p *partition, b *batch, r *refusal) (stuck bool) {
 
 // divert sends what waits behind a dead-lettered event of the same key after it.
 func (k *Kafka) divert(p *partition) {
-	if len(k.run.DeadKeys) == 0 {
+	if len(k.run.dead) == 0 {
 		return
 	}
 	p.close()
@@ -193,8 +198,8 @@ func (k *Kafka) divert(p *partition) {
 		for i := range b.entries {
 			e := b.entries[i]
 			c := b.content(&e)
-			if e.poison == nil && k.followsDeadKey(p.topic.name, c.key) {
-				k.deadLetter(p.topic.name, e, c, "follows a dead-lettered event of its key")
+			if k.followsDeadKey(p.topic.name, e, c) {
+				k.deadLetter(p.topic.name, e, c, reasonFollows)
 			} else {
 				rest.add(e, c)
 			}

@@ -226,7 +226,7 @@ func TestPoison_FollowKey(t *testing.T) {
 	modes(t, func(t *testing.T, c *kfake.Cluster) {
 		k := start(t, c.ListenAddrs(), func(c *Config) {
 			c.OnPoison, c.DeadTopic, c.FollowKey = DeadLetter, "dead", true
-			smallBatches(c)
+			c.BatchBytes = 4 << 10 // so that a batch holds events of the key before and after the culprit
 		})
 		s := begin(t, k, checkpoint.Run{})
 		s.withCulprit(100, 50) // key-0, as every tenth

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -383,4 +384,40 @@ func TestKafka_TroubleOfOnePartitionLasts(t *testing.T) {
 	fault.Remove()
 	s.delivered(c.ListenAddrs(), "orders")
 	require.Empty(t, k.Troubles())
+}
+
+// Begin ends with its context, also while a broker accepts connections and says nothing.
+func TestBegin_EndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	k := start(t, []string{l.Addr().String()}, nil)
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		began := time.Now()
+		require.Error(t, k.Begin(ctx, checkpoint.Run{Mailbox: checkpoint.NewMailbox()}))
+		require.Less(t, time.Since(began), time.Second)
+		cancel()
+	}
+}
+
+// The connection for administration outlives the context of the request that opened it, and is
+// opened anew when the broker has closed it meanwhile.
+func TestAdmin_Reconnects(t *testing.T) {
+	t.Parallel()
+	c := fakeKafka(t)
+	k := start(t, c.ListenAddrs(), nil)
+	begin(t, k, checkpoint.Run{})
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := k.admin.initProducerID(ctx)
+		require.NoError(t, err)
+		cancel()
+		require.NotNil(t, k.admin.broker)
+		_ = k.admin.conn.Close()
+		_, err = k.admin.metadata(t.Context(), nil)
+		require.NoError(t, err)
+	}
 }

@@ -35,6 +35,22 @@ type request struct {
 	sender  *sender
 	batches []*batch
 	parts   []*partition // of batches, same index
+
+	// Scratch of the answer.
+	done    []settled
+	seqs    []uint64
+	commits []time.Time
+}
+
+// request returns an empty request, used again when there is one. Called with mu held.
+func (k *Kafka) request(s *sender) *request {
+	req := &request{}
+	if n := len(k.idle); n > 0 {
+		req = k.idle[n-1]
+		k.idle = k.idle[:n-1]
+	}
+	req.run, req.sender = k.run, s
+	return req
 }
 
 // idleFor is how long a connection is kept without use. Brokers close it after ten minutes by default
@@ -168,7 +184,7 @@ func (s *sender) take() *request {
 		return nil
 	}
 	idle, at, size := s.inFlight == 0, now(), 0
-	req := &request{run: k.run, sender: s}
+	var req *request
 	for i := range s.partitions {
 		p := s.partitions[(s.turn+i)%len(s.partitions)]
 		if ok, _ := p.sendable(s, at); !ok {
@@ -184,12 +200,15 @@ func (s *sender) take() *request {
 			s.turn = (s.turn + i) % len(s.partitions)
 			break
 		}
+		if req == nil {
+			req = k.request(s)
+		}
 		k.sent++
 		b := p.send(s, k.sent)
 		size += b.size
 		req.batches, req.parts = append(req.batches, b), append(req.parts, p)
 	}
-	if len(req.batches) == 0 {
+	if req == nil {
 		return nil
 	}
 	s.inFlight++
@@ -260,9 +279,12 @@ func (s *sender) disconnect() {
 	}
 }
 
+// longestPause limits BackoffMax here: brokers are back and leaders elected within seconds.
+const longestPause = 2 * time.Second
+
 // backoff is the pause before an attempt: doubling from BackoffMin to BackoffMax, the upper half random.
 func (k *Kafka) backoff(attempt int) time.Duration {
-	d := k.cfg.BackoffMax
+	d := min(k.cfg.BackoffMax, longestPause)
 	if attempt < 16 {
 		d = min(d, k.cfg.BackoffMin<<(attempt-1))
 	}

@@ -128,11 +128,14 @@ func (k *Kafka) fence(t *topic, info *topicInfo) bool {
 }
 
 // replay places the records of a batch again, up to one that is stuck, and frees it. Their Flush may
-// be long past.
+// be long past, and so may the moment when an event of their key was dead-lettered.
 func (k *Kafka) replay(t *topic, b *batch) {
 	for i := range b.entries {
 		e := b.entries[i]
-		if k.place(t, e, b.content(&e)) {
+		c := b.content(&e)
+		if k.followsDeadKey(t.name, e, c) {
+			k.deadLetter(t.name, e, c, reasonFollows)
+		} else if k.place(t, e, c) {
 			break
 		}
 	}
