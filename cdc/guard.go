@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -30,6 +31,7 @@ type guard struct {
 	cfg      *Config
 	log      *zap.Logger
 	mailbox  *checkpoint.Mailbox
+	// verdicts were given to this run and are still in the registry.
 	verdicts map[checkpoint.Position]checkpoint.Verdict
 
 	poke chan struct{} // do a round now
@@ -44,6 +46,7 @@ type guard struct {
 	mu         sync.Mutex
 	frontier   pglogrepl.LSN
 	committed  pglogrepl.LSN // end of the last transaction that had events
+	confirmed  pglogrepl.LSN // as last reported to the server
 	poison     []checkpoint.Poison
 	partitions map[string]int32
 	stuck      *checkpoint.Poison
@@ -64,10 +67,14 @@ const (
 var errReleased = errors.New("the operator has decided about the stuck event")
 
 func newGuard(s *Server, state PublicationState, start, recorded pglogrepl.LSN, run checkpoint.Run) *guard {
+	verdicts := maps.Clone(run.Verdicts)
+	maps.DeleteFunc(verdicts, func(_ checkpoint.Position, v checkpoint.Verdict) bool {
+		return v == checkpoint.VerdictRetry // used up by trying
+	})
 	return &guard{
-		server: s, registry: s.Registry(), cfg: s.cfg, log: s.log, mailbox: run.Mailbox, verdicts: run.Verdicts,
+		server: s, registry: s.Registry(), cfg: s.cfg, log: s.log, mailbox: run.Mailbox, verdicts: verdicts,
 		sql: make(chan struct{}, 1), poke: make(chan struct{}, 1), down: make(chan struct{}),
-		verified: state, recorded: recorded, at: time.Now(), frontier: start, allowed: start,
+		verified: state, recorded: recorded, at: time.Now(), frontier: start, allowed: start, confirmed: start,
 		partitions: map[string]int32{},
 	}
 }
@@ -102,11 +109,11 @@ func (g *guard) failed() error {
 	return g.err
 }
 
-// report tells the guard how far everything is settled.
-func (g *guard) report(frontier, committed pglogrepl.LSN) {
+// report tells the guard how far everything is settled and confirmed.
+func (g *guard) report(frontier, committed, confirmed pglogrepl.LSN) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.frontier, g.committed = frontier, committed
+	g.frontier, g.committed, g.confirmed = frontier, committed, confirmed
 }
 
 // mayConfirm is how far the session may confirm.
@@ -169,7 +176,7 @@ func (g *guard) round(ctx context.Context, last bool) error {
 	}
 	defer g.release()
 	g.mu.Lock()
-	frontier, committed, stuck := g.frontier, g.committed, g.stuck
+	frontier, committed, confirmed, stuck := g.frontier, g.committed, g.confirmed, g.stuck
 	poison, partitions := g.poison, g.partitions
 	g.poison, g.partitions = nil, map[string]int32{}
 	g.mu.Unlock()
@@ -180,6 +187,9 @@ func (g *guard) round(ctx context.Context, last bool) error {
 		}
 	}
 	if err := g.recordPoison(ctx, poison); err != nil {
+		return err
+	}
+	if err := g.forgetVerdicts(ctx, confirmed); err != nil {
 		return err
 	}
 	if err := g.checkPublication(ctx); err != nil {
@@ -271,11 +281,6 @@ func (g *guard) recordPoison(ctx context.Context, poison []checkpoint.Poison) er
 	for _, p := range kept {
 		g.log.Warn("event is not delivered", poisonFields(p)...)
 		seqs = append(seqs, p.Seq)
-		if _, released := g.verdicts[p.Position]; released {
-			if err := g.registry.ConsumeRelease(ctx, p.Position); err != nil {
-				return err
-			}
-		}
 	}
 	g.mailbox.Settle(seqs)
 	return nil
@@ -289,7 +294,28 @@ func (g *guard) rowRetained(ctx context.Context, p checkpoint.Poison) (bool, err
 	return g.registry.RowRetained(ctx, &g.cfg.Mappings[i], p.EventID)
 }
 
+// forgetVerdicts removes the verdicts on events that never come again, since they are confirmed.
+// Until then a crash brings the event back, and the verdict must be there.
+func (g *guard) forgetVerdicts(ctx context.Context, confirmed pglogrepl.LSN) error {
+	for position := range g.verdicts {
+		if position.LSN < confirmed {
+			if err := g.forgetVerdict(ctx, position); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (g *guard) forgetVerdict(ctx context.Context, position checkpoint.Position) error {
+	delete(g.verdicts, position)
+	return g.registry.ConsumeRelease(ctx, position)
+}
+
 func (g *guard) lookForVerdict(ctx context.Context, stuck *checkpoint.Poison) error {
+	if _, tried := g.verdicts[stuck.Position]; tried { // and of no avail
+		return g.forgetVerdict(ctx, stuck.Position)
+	}
 	verdicts, err := g.registry.Releases(ctx)
 	if err != nil {
 		return err

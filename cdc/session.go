@@ -184,7 +184,7 @@ func (s *session) takeMail(ctx context.Context) error {
 	if s.tracker.Idle() && s.keepalive > s.tracker.Frontier() {
 		s.tracker.Adopt(s.keepalive)
 	}
-	s.guard.report(s.tracker.Frontier(), s.committed)
+	s.guard.report(s.tracker.Frontier(), s.committed, s.confirmed)
 	if s.mail.Err != nil {
 		return fmt.Errorf("%w: %w", errSink, s.mail.Err)
 	}
@@ -497,7 +497,7 @@ func (s *session) unsettled() int {
 func (s *session) farewell(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
 	defer cancel()
-	s.guard.report(s.tracker.Frontier(), s.committed)
+	s.guard.report(s.tracker.Frontier(), s.committed, s.confirmed)
 	if err := s.guard.round(ctx, true); err != nil {
 		return fmt.Errorf("record the last position: %w", err)
 	}
