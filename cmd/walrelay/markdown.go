@@ -16,7 +16,7 @@ redacted.
 
 - A wrong value stops the start, exit code 2, with every fault listed at once: variable, value, rule.
   A variable ~WALRELAY_…~ that is no setting is a fault too.
-- A variable that is set to nothing is an empty value, not the default.
+- A variable that is set to nothing stands for the default; of the kind text it is an empty value.
 - Sizes are bytes: ~1000~, ~1MB~ (10⁶), ~16MiB~ (2²⁰). Durations are as in ~100ms~, ~30s~, ~1m30s~.
 - Secrets can be read from a file instead, named by the variable with ~_FILE~ at its end; the newline
   at the file's end is dropped. Prefer that to a flag: flags are visible to every user of the machine.

@@ -44,7 +44,7 @@ type Settings struct {
 	InFlightBytes   Size     `group:"Limits" default:"16MiB" help:"Bytes of events read but not yet acknowledged; reading waits at the limit."`
 	MaxMessageBytes Size     `group:"Limits" default:"128MiB" help:"Largest single replication message (one row) that is accepted."`
 	StatusInterval  Duration `group:"Limits" default:"1s" help:"Interval of status reports to PostgreSQL and of checks of slot and publication."`
-	ReceiveTimeout  Duration `group:"Limits" default:"30s" help:"Silence after which the database connection counts as dead."`
+	ReceiveTimeout  Duration `group:"Limits" default:"60s" help:"Silence after which the database connection counts as dead."`
 	ShutdownTimeout Duration `group:"Limits" default:"20s" help:"Time to wait for acknowledgements when stopping."`
 
 	KafkaTLS           Bool   `name:"kafka-tls" group:"Kafka security" default:"false" help:"Connect to the brokers by TLS."`

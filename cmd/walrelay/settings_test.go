@@ -47,11 +47,12 @@ func TestSettings_FlagsWinOverVariables(t *testing.T) {
 	require.Equal(t, "true", values["WALRELAY_CREATE_TOPICS"])
 }
 
-func TestSettings_EmptyIsAValue(t *testing.T) {
+func TestSettings_EmptyTextIsAValue(t *testing.T) {
 	t.Parallel()
-	values, r := configured(t, minimal("WALRELAY_ADMIN_ADDR=", "WALRELAY_COLUMN_HEADERS="))
+	values, r := configured(t, minimal("WALRELAY_ADMIN_ADDR=", "WALRELAY_COLUMN_HEADERS=", "WALRELAY_BATCH_BYTES="))
 	require.Equal(t, exitOK, r.code, r.stderr)
 	require.Empty(t, values["WALRELAY_ADMIN_ADDR"])
+	require.Equal(t, "1000000", values["WALRELAY_BATCH_BYTES"])
 	require.Empty(t, values["WALRELAY_COLUMN_HEADERS"])
 }
 
@@ -82,7 +83,7 @@ func TestSettings_EachRule(t *testing.T) {
 		{[]string{`WALRELAY_PUBLICATION="My-Pub"`}, "must be written without quotes"},
 		{[]string{"WALRELAY_PUBLICATION=" + long}, "must not have a name of more than 63 bytes"},
 		{[]string{"WALRELAY_SLOT_FAILOVER=maybe"}, "WALRELAY_SLOT_FAILOVER=maybe: must be true or false"},
-		{[]string{"WALRELAY_TABLES="}, "WALRELAY_TABLES=: must list SQL names"},
+		{[]string{"WALRELAY_TABLES=,"}, "WALRELAY_TABLES=,: must list SQL names"},
 		{[]string{"WALRELAY_TABLES=a,a"}, "must name a table once"},
 		{[]string{"WALRELAY_TABLES=a b"}, "must have a comma between tables"},
 		{[]string{`WALRELAY_TABLES="a`}, "must close its double quotes"},
