@@ -1,0 +1,72 @@
+# walrelay. `make` shows what there is.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash -o pipefail
+GO ?= go
+TOOLS := $(CURDIR)/.cache/tools
+GOLANGCI_VERSION := v2.15.0
+TEST_TIMEOUT ?= 20m
+
+.PHONY: help
+help: ## show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## build bin/walrelay, static
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/walrelay ./cmd/walrelay
+
+.PHONY: demo
+demo: ## a shop, its outbox and a broker outage, live (needs only Go; ARGS="--for 30s")
+	@$(GO) build -o bin/walrelay ./cmd/walrelay
+	@$(GO) build -o bin/demo ./cmd/demo
+	@bin/demo $(ARGS)
+
+.PHONY: test
+test: ## everything against real PostgreSQL and Kafka (needs Go, a JDK, Maven)
+	$(GO) test -timeout $(TEST_TIMEOUT) ./...
+
+.PHONY: test-all
+test-all: ## make test on every PostgreSQL major, 14 to 18
+	WALRELAY_TEST_MAJORS=14,15,16,17,18 $(GO) test -timeout 90m ./...
+
+.PHONY: race
+race: ## the packages with goroutines, and the binary, under the race detector
+	$(GO) test -race -timeout $(TEST_TIMEOUT) ./checkpoint ./decoder ./cdc ./sink ./monitor ./cmd/walrelay
+
+.PHONY: kill-campaign
+kill-campaign: ## 1,000,000 events, ten SIGKILLs, judged by an independent consumer
+	WALRELAY_E2E_EVENTS=1000000 WALRELAY_E2E_KILLS=10 $(GO) test ./e2e -run TestKill -v -count=1 -timeout 60m
+
+.PHONY: fuzz
+fuzz: ## fuzz the decoder, FUZZTIME (default 5m) a target
+	$(GO) test ./decoder -run '^$$' -fuzz FuzzDecode -fuzztime $(or $(FUZZTIME),5m)
+	$(GO) test ./decoder -run '^$$' -fuzz FuzzParseHeaders -fuzztime $(or $(FUZZTIME),5m)
+
+.PHONY: bench
+bench: ## drain and latency beside pg_recvlogical (ARGS="--json")
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/walrelay ./cmd/walrelay
+	@$(GO) run ./bench $(ARGS)
+
+.PHONY: verify
+verify: lint tidy vet ## format, lint, tidy: what must be clean before a commit
+
+.PHONY: vet
+vet:
+	$(GO) vet ./...
+	GOOS=darwin $(GO) vet ./cmd/... ./cdc ./sink
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
+	$< run ./...
+	$< fmt --diff ./...
+
+.PHONY: tidy
+tidy:
+	$(GO) mod tidy -diff
+
+.PHONY: fmt
+fmt: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## format everything
+	$< fmt ./...
+
+$(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
+	GOBIN=$(TOOLS) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv $(TOOLS)/golangci-lint $@
