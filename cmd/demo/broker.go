@@ -134,10 +134,12 @@ func planOutages(open time.Duration) outagePlan {
 	return plan
 }
 
-// fail stops and starts the broker as planned, until ctx ends. Then it is up.
+// fail stops and starts the broker as planned, until ctx ends. Then it is up. An outage that would not
+// be over by then is left out.
 func (b *broker) fail(ctx context.Context, plan outagePlan) {
 	defer b.setDown(false)
-	for pause := plan.first; ; pause = plan.every {
+	end, ends := ctx.Deadline()
+	for pause := plan.first; !ends || time.Until(end) > pause+plan.length; pause = plan.every {
 		b.plan(time.Now().Add(pause))
 		if !wait(ctx, pause) {
 			return

@@ -28,7 +28,7 @@ walrelay demo, %s with PostgreSQL %s
   out of order   %10s within a customer
   outages        %10s of the broker, %s in all
   highest lag    %10s, %s
-  latency        %10s p50, %s p99, from COMMIT to the consumer, outages included
+  latency        %10s p50, %s p99 from COMMIT to consumer, outages too
 
 `,
 		clock(now.Sub(p.began)), p.database.version,

@@ -94,7 +94,7 @@ func (s *screen) lines(now scene, width, height int) []line {
 	head = append(head, line{})
 	head = append(head, s.curves(now, width)...)
 	head = append(head, line{})
-	head = append(head, verdict(now)...)
+	head = append(head, verdict(now, width)...)
 	foot := []line{{}, message(now)}
 	if room := height - len(head) - len(foot) - 2; room > 0 {
 		head = append(head, line{})
@@ -167,7 +167,7 @@ func (s *screen) curves(now scene, width int) []line {
 	rate := func(perSecond float64) string { return fmt.Sprintf("%.0f/s", perSecond) }
 	in, out := s.rates()
 	ins, topIn := s.curve(cells, func(v sample) float64 { return v.in })
-	outs, topOut := s.curve(cells, func(v sample) float64 { return v.out })
+	outs, _ := s.curve(cells, func(v sample) float64 { return v.out })
 	flying, topFlying := s.curve(cells, func(v sample) float64 { return v.inFlight })
 	lags, topLag := s.curve(cells, func(v sample) float64 { return v.lag })
 	lagSeconds, lagBytes := "?", "?"
@@ -177,7 +177,7 @@ func (s *screen) curves(now scene, width int) []line {
 	if now.lagBytes != nil {
 		lagBytes = size(*now.lagBytes)
 	}
-	top := max(topIn, topOut)
+	top := 1.5 * topIn // the burst after an outage is cut off, or it would flatten the rest
 	rows := []struct {
 		name, number string
 		values       []float64
@@ -202,21 +202,25 @@ func (s *screen) curves(now scene, width int) []line {
 }
 
 // verdict shows the numbers that should stay where they are.
-func verdict(now scene) []line {
-	count := func(l line, name string, n int) line {
-		st := green
+func verdict(now scene, width int) []line {
+	count := func(name string, n int, bad style) line {
 		if n > 0 {
-			st = red
+			return line{}.and(dim, "%s ", name).and(bad, "%s", thousands(n))
 		}
-		return l.and(dim, "%s ", name).and(st, "%s", thousands(n))
+		return line{}.and(dim, "%s ", name).and(green, "0")
 	}
-	duplicates := line{}.and(dim, "duplicates ").and(bold, "%s", thousands(now.tally.duplicates))
-	rolled := line{}.and(plain, "  ").and(dim, "%-10s", "rolled back").
-		and(bold, "%*s", 10, thousands(now.tally.rolledBack)).and(plain, "   ")
-	rolled = append(count(rolled, "arrived all the same", now.tally.phantoms).to(55), duplicates...)
-	latency := line{}.and(plain, "  ").and(dim, "%-10s", "latency").and(bold, "%11s", short(now.p50)).and(plain, "   ").
-		and(dim, "p99 ").and(bold, "%s", short(now.p99)).and(dim, " (last 10 s)").to(55)
-	return []line{rolled, count(latency, "out of order", now.tally.disorder)}
+	rolled := line{}.and(plain, "  ").and(dim, "%-11s", "rolled back").and(bold, "%10s", thousands(now.tally.rolledBack)).
+		and(plain, "   ")
+	rolled = append(rolled, count("arrived all the same", now.tally.phantoms, red)...)
+	latency := line{}.and(plain, "  ").and(dim, "%-11s", "latency").and(bold, "%10s", short(now.p50)).
+		and(plain, "   ").and(dim, "p99 ").and(bold, "%s", short(now.p99)).and(dim, " (last 10 s)")
+	duplicates := count("duplicates", now.tally.duplicates, yellow) // allowed: delivery is at least once
+	disorder := count("out of order", now.tally.disorder, red)
+	if width < narrow+14 { // no room for a third column
+		return []line{rolled, latency, append(append(line{}.and(plain, "  "), duplicates...).to(26), disorder...)}
+	}
+	const third = 55
+	return []line{append(rolled.to(third), duplicates...), append(latency.to(third), disorder...)}
 }
 
 // events lists what arrived of late, as far as there is room below the heading.
@@ -255,7 +259,7 @@ func message(now scene) line {
 	flying := thousands(now.tally.inFlight())
 	switch {
 	case now.broker.down > 0:
-		return l.and(alarm, " The broker is down. ").and(plain, " Orders go on; walrelay keeps %s events for it.", flying)
+		return l.and(alarm, " The broker is down. ").and(plain, " Orders go on; %s events wait.", flying)
 	case now.phase == draining:
 		return l.and(yellow, "The shop is closed. ").and(plain, "%s events are on their way.", flying)
 	case now.phase == finishing:
