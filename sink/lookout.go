@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -173,13 +172,13 @@ func (l *lookout) describe(ctx context.Context, names, fresh []string) (map[stri
 		}
 	}
 	k.mu.Lock()
-	gone := maps.Clone(k.senders)
 	for _, b := range res.Brokers {
 		k.sender(b.ID(), b.Addr())
-		delete(gone, b.ID())
 	}
-	for _, s := range gone { // the partitions without a leader are what matters then
-		k.trouble.forget(s.object())
+	for _, s := range k.senders {
+		if !s.needed() { // what it suffers from holds nothing up, like that of a broker which is gone
+			k.trouble.forget(s.object())
+		}
 	}
 	k.mu.Unlock()
 

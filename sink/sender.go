@@ -90,9 +90,6 @@ func (s *sender) drop(p *partition) {
 	if i := slices.Index(s.partitions, p); i >= 0 {
 		s.partitions = slices.Delete(s.partitions, i, i+1)
 	}
-	if len(s.partitions) == 0 {
-		s.k.trouble.forget(s.object()) // it concerns nobody any more
-	}
 }
 
 func (s *sender) loop(ctx context.Context) error {
@@ -258,15 +255,19 @@ func (s *sender) connect(addr string) bool {
 	return true
 }
 
+// needed reports whether events wait for this broker.
+func (s *sender) needed() bool {
+	return s.inFlight > 0 || slices.ContainsFunc(s.partitions, func(p *partition) bool {
+		return len(p.queue) > 0 || p.open != nil
+	})
+}
+
 // rest closes a connection that nobody has used for a while.
 func (s *sender) rest() {
 	s.k.mu.Lock()
-	busy := s.inFlight > 0 || !s.notBefore.IsZero()
-	for _, p := range s.partitions {
-		busy = busy || len(p.queue) > 0 || p.open != nil
-	}
+	needed := s.needed()
 	s.k.mu.Unlock()
-	if !busy {
+	if !needed {
 		s.disconnect()
 	}
 }
