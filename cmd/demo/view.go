@@ -163,7 +163,7 @@ func (s *screen) pipeline(now scene, width int) []line {
 // curves shows the numbers that move and how they came about.
 func (s *screen) curves(now scene, width int) []line {
 	const left, right = 26, 12
-	cells := min(width-left-right, maxSamples)
+	cells := max(0, min(width-left-right, maxSamples))
 	rate := func(perSecond float64) string { return fmt.Sprintf("%.0f/s", perSecond) }
 	in, out := s.rates()
 	ins, topIn := s.curve(cells, func(v sample) float64 { return v.in })
