@@ -111,6 +111,40 @@ func TestDelivery_CrashAfterAcknowledgement(t *testing.T) {
 	})
 }
 
+// What is confirmed is exactly what was delivered: neither is it repeated, nor is a transaction lost
+// whose commit was written right behind it.
+func TestDelivery_ConfirmedExactly(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		// A server of its own, so that nobody writes in between.
+		server := testenv.StartPostgres(t, major, testenv.Config{})
+		s := newOwn(t, server, testenv.Kafka(t), 1, ownOutbox, ownPublication)
+		relay := s.relay()
+		consumer := s.cluster.Consume(t, s.topic)
+		first, second := s.begin(), s.begin()
+		in(t, first, `INSERT INTO outbox VALUES (1, 'orders', 'k', 'e', '{}')`)
+		in(t, second, `INSERT INTO outbox VALUES (2, 'later', 'k', 'e', '{}')`) // which has no topic yet
+		commit(t, first)
+		commit(t, second)
+		record := consumer.WaitFor(t, 1, wait)[0]
+		require.Eventually(t, func() bool { return s.confirmed() > positionLSN(t, record) }, wait, tick)
+		relay.WaitForLog(t, "delivery is held up", wait)
+		relay.Kill(t)
+		confirmed := s.confirmed()
+
+		later := s.prefix + "later"
+		s.cluster.CreateTopic(t, later, 1, nil)
+		s.relay()
+		last := s.cluster.Consume(t, later).WaitFor(t, 1, wait)[0]
+		require.Equal(t, "2", header(last, "id"))
+		require.LessOrEqual(t, confirmed, positionLSN(t, last))
+		t.Logf("%d bytes between both", positionLSN(t, last)-confirmed)
+		s.caughtUp()
+		require.EqualValues(t, 1, endOffsets(t, s.cluster, s.topic).sum())
+		require.EqualValues(t, 1, endOffsets(t, s.cluster, later).sum())
+	})
+}
+
 // Only inserts are events, each of them one, whatever becomes of the row and whatever is published.
 func TestDelivery_OnlyInserts(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,7 @@ func TestKill(t *testing.T) {
 	testenv.ForMajors(t, func(t *testing.T, major int) {
 		t.Logf("WALRELAY_E2E_SEED=%d", seed)
 		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 6)
+		s.set("WALRELAY_BATCH_BYTES", "10000") // many batches, several in flight
 		relay := s.relay()
 		group, ctx := errgroup.WithContext(t.Context())
 		writers := make([]*writer, killWriters)

@@ -76,7 +76,7 @@ var payloads = []struct {
 	// What the settings of role and database below would print otherwise.
 	{"timestamptz", `2026-01-02 03:04:05.123456+00`, []byte(`2026-01-02 03:04:05.123456+00`)},
 	{"interval", `1 day 02:00`, []byte(`1 day 02:00:00`)},
-	{"double precision", `0.1`, []byte(`0.1`)},
+	{"double precision", `0.30000000000000004`, []byte(`0.30000000000000004`)},
 	{"double precision", `NaN`, []byte(`NaN`)},
 	{"timestamp", `infinity`, []byte(`infinity`)},
 	{"date", `0044-03-15 BC`, []byte(`0044-03-15 BC`)},
