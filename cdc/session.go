@@ -44,6 +44,8 @@ type session struct {
 	unflushed bool          // events were published since the last Flush
 	stuck     *checkpoint.Poison
 
+	giveUp time.Time // when a stop no longer waits; zero until asked to stop
+
 	lastStatus time.Time
 	lastBoard  time.Time
 	interval   time.Duration // between two status reports
@@ -135,15 +137,18 @@ func (s *session) beforeRead(ctx context.Context, busy bool) error {
 	if busy {
 		return nil
 	}
-	// From here on an outcome interrupts the read. One that came before is taken now.
+	// From here on an outcome or a stop interrupts the read. One that came before is taken now.
 	s.waiting.Store(true)
+	if s.stopping(ctx) {
+		return context.Cause(ctx)
+	}
 	return s.takeMail(ctx)
 }
 
 // attend does what is due besides reading: outcomes, the guard's word, status, board.
 func (s *session) attend(ctx context.Context) error {
 	s.waiting.Store(false)
-	if ctx.Err() != nil {
+	if s.stopping(ctx) {
 		return context.Cause(ctx)
 	}
 	if err := s.takeMail(ctx); err != nil {
@@ -163,6 +168,18 @@ func (s *session) attend(ctx context.Context) error {
 		s.publish()
 	}
 	return nil
+}
+
+// stopping reports whether ctx has ended and nothing speaks against a stop. A transaction that is
+// published in part would be repeated after it; so it is read to its end, if that comes in time.
+func (s *session) stopping(ctx context.Context) bool {
+	if ctx.Err() == nil {
+		return false
+	}
+	if s.giveUp.IsZero() {
+		s.giveUp = time.Now().Add(s.cfg.ShutdownTimeout)
+	}
+	return !s.hasEvents || s.stuck != nil || time.Now().After(s.giveUp)
 }
 
 func (s *session) publish() {
@@ -232,6 +249,7 @@ func (s *session) freeze(ctx context.Context, p checkpoint.Poison) error {
 func (s *session) wait(ctx context.Context, done func() bool) error {
 	timer := time.NewTimer(s.interval)
 	defer timer.Stop()
+	ended := ctx.Done()
 	for {
 		if err := s.attend(ctx); err != nil {
 			return err
@@ -239,9 +257,12 @@ func (s *session) wait(ctx context.Context, done func() bool) error {
 		if done() {
 			return nil
 		}
+		if ctx.Err() != nil {
+			ended = nil // it is known
+		}
 		timer.Reset(max(time.Until(s.lastStatus.Add(s.interval)), time.Millisecond))
 		select {
-		case <-ctx.Done():
+		case <-ended:
 		case <-s.guard.down:
 		case <-s.acks:
 		case <-timer.C:
@@ -250,14 +271,15 @@ func (s *session) wait(ctx context.Context, done func() bool) error {
 }
 
 // watch passes the mailbox's wake on and interrupts an idle read, so that outcomes, the guard's
-// failure and the end of ctx are noticed at once and not at the next status.
-func (s *session) watch(ctx context.Context) {
+// failure and the wish to stop are noticed at once and not at the next status.
+func (s *session) watch(ctx context.Context, stop <-chan struct{}) {
 	down := s.guard.down
 	for {
 		select {
 		case <-ctx.Done():
-			_ = s.conn.SetReadDeadline(time.Unix(1, 0))
 			return
+		case <-stop:
+			stop = nil
 		case <-down:
 			down = nil
 		case <-s.mailbox.Wake():
@@ -444,11 +466,12 @@ func (s *session) waitForRoom(ctx context.Context) error {
 }
 
 // drain ends a session in good order: what is in flight gets its time, the last position is
-// recorded and confirmed, and the server is told that we are done. ctx has ended or goes on; the
-// drain has a time of its own.
+// recorded and confirmed, and the server is told that we are done. ctx has ended.
 func (s *session) drain(ctx context.Context) error {
+	s.waiting.Store(false)
 	s.board.enter(StateDraining, "stopping: waiting for acknowledgements")
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
+	s.stopping(ctx) // sets giveUp, if a failed read came before it
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.giveUp)
 	defer cancel()
 	s.sink.Flush()
 	timer := time.NewTimer(s.interval)

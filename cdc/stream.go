@@ -185,9 +185,8 @@ func (s *Stream) prepareRun(ctx context.Context, server *Server, reg *Registrati
 // stream runs a session with its guard beside it.
 func (s *Stream) stream(ctx context.Context, server *Server, reg *Registration, run checkpoint.Run) (bool, error) {
 	start := reg.Slot.ConfirmedFlush
-	// The guard outlives ctx, since a drain needs it.
-	guarded, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	watching, unwatch := context.WithCancel(ctx)
+	// Guard and watch outlive ctx, since a drain needs them.
+	beside, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	guard := newGuard(server, reg.Publication, start, reg.Confirmed, run)
 	sess := &session{
 		cfg: &s.cfg, log: s.log, server: server, conn: server.Repl.Conn(), sink: s.sink, board: s.board, guard: guard,
@@ -199,8 +198,8 @@ func (s *Stream) stream(ctx context.Context, server *Server, reg *Registration, 
 	server.Repl.Frontend().SetMaxBodyLen(s.cfg.MaxMessageBytes)
 
 	var group sync.WaitGroup
-	group.Go(func() { guard.run(guarded) })
-	group.Go(func() { sess.watch(watching) })
+	group.Go(func() { guard.run(beside) })
+	group.Go(func() { sess.watch(beside, ctx.Done()) })
 	err := sess.begin(ctx, run)
 	if err == nil {
 		s.board.update(func(st *Status) {
@@ -212,7 +211,6 @@ func (s *Stream) stream(ctx context.Context, server *Server, reg *Registration, 
 		err = sess.run(ctx)
 	}
 	cancel()
-	unwatch()
 	group.Wait()
 	s.board.update(func(st *Status) { st.Reconnects++ })
 
