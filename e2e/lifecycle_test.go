@@ -1,0 +1,367 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/walrelay/walrelay/testenv"
+)
+
+// D19: the slot is the lock. However the instance that holds it goes, the other takes over.
+func TestLifecycle_Standby(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 2)
+		s.db.Exec(t, "ALTER DATABASE "+s.db.Name+" SET wal_sender_timeout = '3s'")
+		f := follow(s)
+		holder := s.relay()
+		f.delivers()
+
+		for _, c := range []struct {
+			name string
+			end  func(*testenv.Process)
+		}{
+			{"stopped", s.stop},
+			{"killed", func(p *testenv.Process) { p.Kill(t) }},
+			{"frozen", func(p *testenv.Process) { p.Signal(t, syscall.SIGSTOP) }},
+		} {
+			t.Log(c.name)
+			other := s.another()
+			next := other.start()
+			next.WaitForLog(t, `"message":"standing by: another session holds the slot"`, wait)
+			other.ready(200, "standby: another session holds the slot")
+			s.ready(200, "streaming")
+			f.delivers()
+			require.Equal(t, 1, strings.Count(next.Log(), "standing by"), "it says so once")
+
+			records := len(f.seen)
+			c.end(holder)
+			at := time.Now()
+			n := f.number()
+			s.insert(n, "k", `{}`)
+			f.sees(n)
+			require.Less(t, time.Since(at), 15*time.Second)
+			other.ready(200, "streaming")
+			require.Len(t, f.seen, records+1)
+			if c.name == "frozen" { // and thaws: it finds its connection gone, and stands by
+				holder.Signal(t, syscall.SIGCONT)
+				s.ready(200, "standby")
+				f.delivers()
+				require.True(t, holder.Running())
+			}
+			holder, s.env = next, other.env
+		}
+	})
+}
+
+// another is the setup of one more instance.
+func (s *setup) another() *setup {
+	other := *s
+	other.env = maps.Clone(s.env)
+	other.set("WALRELAY_ADMIN_ADDR", freeAddr(s.t))
+	return &other
+}
+
+// Stopping under load leaves nothing in flight, so that the next start repeats nothing.
+func TestLifecycle_Drain(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 3)
+		relay := s.relay()
+		group, ctx := errgroup.WithContext(t.Context())
+		writers := []*writer{newWriter(s, 1, 1), newWriter(s, 2, 2)}
+		const events = 15_000 // each
+		for _, w := range writers {
+			group.Go(func() error { return w.write(ctx, events) })
+		}
+		for n := range int64(5) {
+			require.Eventually(t, func() bool {
+				return endOffsets(t, s.cluster, s.topic).sum() >= (n+1)*events/4
+			}, wait, tick)
+			s.stop(relay)
+			relay = s.relay()
+		}
+		require.NoError(t, group.Wait())
+		s.caughtUp()
+		committed := ledger{}
+		for _, w := range writers {
+			committed.add(w.committed...)
+		}
+		j := judgeTopic(t, s.cluster, s.topic, committed)
+		require.Empty(t, j.verdict.faults, j.verdict)
+		require.Zero(t, j.verdict.duplicates)
+	})
+}
+
+// The first signal waits for what is in flight; a second one does not.
+func TestLifecycle_SecondSignal(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, testenv.Postgres(t, testenv.Majors()[0]), testenv.Kafka(t), 1)
+	relay := s.relay()
+	s.insertInto("later", 1, "k", `{}`) // there is no such topic yet
+	relay.WaitForLog(t, "delivery is held up", wait)
+	relay.Signal(t, terminate)
+	s.ready(503, "draining")
+	at := time.Now()
+	relay.Signal(t, terminate)
+	require.Equal(t, 1, relay.Wait(t, wait))
+	require.Less(t, time.Since(at), 5*time.Second)
+
+	s.set("WALRELAY_SHUTDOWN_TIMEOUT", "1s")
+	relay = s.relay()
+	relay.WaitForLog(t, "delivery is held up", wait)
+	s.stop(relay)
+	require.Contains(t, relay.Log(), "stopped before everything was acknowledged")
+	s.cluster.CreateTopic(t, s.prefix+"later", 1, nil)
+	s.relay()
+	s.cluster.Consume(t, s.prefix+"later").WaitFor(t, 1, wait)
+}
+
+// PostgreSQL's own troubles end no stream, and none of its shutdowns waits for the relay.
+func TestLifecycle_PostgresRestarts(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		server := testenv.StartPostgres(t, major, testenv.Config{})
+		s := newSetup(t, server, testenv.Kafka(t), 1)
+		f := follow(s)
+		relay := s.relay()
+		f.delivers()
+
+		t.Log("walsender terminated")
+		s.cut()
+		f.delivers()
+		t.Log("every session terminated")
+		s.db.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'walrelay'")
+		f.delivers()
+		for _, mode := range []testenv.StopMode{testenv.Fast, testenv.Immediate} {
+			t.Log("shutdown", mode)
+			f.delivers()
+			s.restarts(mode)
+			f.delivers()
+			s.ready(200)
+		}
+		require.True(t, relay.Running())
+		require.NotContains(t, relay.Log(), `"level":"error"`)
+
+		t.Log("several hosts, a standby first")
+		s.stop(relay)
+		standby := server.Standby(t, testenv.Config{})
+		both := fmt.Sprintf("@127.0.0.1:%d,127.0.0.1:%d/", standby.Port, server.Port)
+		s.set("WALRELAY_DATABASE_URL", strings.Replace(s.db.DSN, fmt.Sprintf("@127.0.0.1:%d/", server.Port), both, 1))
+		relay = s.relay()
+		f.delivers()
+		require.Contains(t, s.run("stream", "show"), "active: true") // through the same URL
+
+		t.Log("only a standby: it might be promoted")
+		s.stop(relay)
+		s.set("WALRELAY_DATABASE_URL", strings.Replace(both, fmt.Sprintf(",127.0.0.1:%d", server.Port), s.db.Name, 1))
+		s.set("WALRELAY_DATABASE_URL", standby.DSN(s.db.Name))
+		relay = s.start()
+		s.ready(503, "connecting", "read only")
+		require.True(t, relay.Running())
+	})
+}
+
+// restarts shuts the server down and starts it again. The shutdown must not wait for the relay.
+func (s *setup) restarts(mode testenv.StopMode) {
+	s.t.Helper()
+	at := time.Now()
+	s.db.Server().Stop(s.t, mode)
+	require.Less(s.t, time.Since(at), 20*time.Second)
+	s.db.Server().Start(s.t)
+	s.db.Conn.Reset()
+}
+
+// Without Kafka the relay keeps the slot and waits, from the start or from any moment on; and it
+// does not keep PostgreSQL from shutting down.
+func TestLifecycle_KafkaDown(t *testing.T) {
+	t.Parallel()
+	cluster := testenv.StartKafka(t, testenv.KafkaConfig{})
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newSetup(t, testenv.StartPostgres(t, major, testenv.Config{}), cluster, 1)
+		f := follow(s)
+		s.relayWithoutKafka(f)
+
+		cluster.PauseBroker(t, 0)
+		n := f.number()
+		s.insert(n, "k", `{}`)
+		end := s.lsn("pg_current_wal_lsn()")
+		s.restarts(testenv.Fast)
+		require.Eventually(t, func() bool {
+			var active bool
+			require.NoError(t, s.db.QueryRow(t, "SELECT active FROM pg_replication_slots WHERE slot_name = $1", s.slot).Scan(&active))
+			return active
+		}, wait, tick)
+		require.Less(t, s.confirmed(), end)
+		cluster.ResumeBroker(t, 0)
+		f.sees(n)
+		f.delivers()
+		s.ready(200)
+	})
+}
+
+// relayWithoutKafka starts a relay whose only seed comes later.
+func (s *setup) relayWithoutKafka(f *follower) {
+	t := s.t
+	seed := freeAddr(t)
+	s.set("WALRELAY_KAFKA_BROKERS", seed)
+	relay := s.start()
+	s.ready(503, "connecting", "producing", seed)
+	n := f.number()
+	s.insert(n, "k", `{}`)
+	var state string
+	require.NoError(t, s.db.QueryRow(t, `SELECT r.state FROM pg_stat_replication r JOIN pg_replication_slots s
+		ON s.active_pid = r.pid WHERE s.slot_name = $1`, s.slot).Scan(&state))
+	require.Equal(t, "streaming", state)
+	code, _ := s.get("/livez")
+	require.Equal(t, 200, code)
+	forward(t, seed, s.cluster.Addrs()[0])
+	f.sees(n)
+	s.ready(200)
+	require.NotContains(t, relay.Log(), `"level":"error"`)
+}
+
+// forward passes connections on.
+func forward(t *testing.T, from, to string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", from)
+	require.NoError(t, err)
+	var open sync.WaitGroup
+	t.Cleanup(func() {
+		_ = listener.Close()
+		open.Wait()
+	})
+	open.Go(func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			t.Cleanup(func() { _, _ = in.Close(), out.Close() })
+			pipe := func(to, from net.Conn) {
+				_, _ = io.Copy(to, from)
+				_, _ = to.Close(), from.Close()
+			}
+			open.Go(func() { pipe(out, in) })
+			open.Go(func() { pipe(in, out) })
+		}
+	})
+}
+
+// A topic that gains partitions begins a new epoch, with nothing lost, and positions still tell the
+// order of a key whose partition is another one now.
+func TestLifecycle_Partitions(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 2)
+		relay := s.relay()
+		consumer := s.cluster.Consume(t, s.topic)
+		const events, keys = 600, 20
+		group := errgroup.Group{}
+		group.Go(func() error {
+			for n := range events {
+				if n == events/3 {
+					s.cluster.AddPartitions(t, s.topic, 3)
+					s.cluster.CreateTopic(t, s.prefix+"other", 1, nil)
+					s.insertInto("other", 1e6, "k", `{}`) // a new topic makes the relay look at all
+				}
+				s.insert(n, fmt.Sprint(n%keys), `{}`)
+			}
+			return nil
+		})
+		require.NoError(t, group.Wait())
+		relay.WaitForLog(t, "epoch raised: a topic has another number of partitions", wait)
+		for n := range 100 {
+			s.insert(events+n, fmt.Sprint(n%keys), `{}`)
+		}
+		positions := map[string]string{} // by event id
+		fence := map[int32]string{}
+		for len(positions) < events+100 {
+			record := consumer.WaitFor(t, 1, wait)[0]
+			id, position := header(record, "id"), header(record, "walrelay-position")
+			if _, seen := positions[id]; seen {
+				continue
+			}
+			require.Greater(t, position, fence[record.Partition])
+			positions[id], fence[record.Partition] = position, position
+		}
+		for n := keys; n < events+100; n++ {
+			before := n - keys
+			if n >= events { // the second series begins with key 0 too
+				before = n - keys
+			}
+			require.Less(t, positions[eventID(before)], positions[eventID(n)])
+		}
+		require.Len(t, fence, 5, "every partition is used")
+		require.Equal(t, "2", s.registered("epoch"))
+		require.Equal(t, "5", s.registered("partitions->>'"+s.topic+"'"))
+		require.Equal(t, "00000002", positions[eventID(events+99)][:8])
+	})
+}
+
+func TestLifecycle_Config(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, testenv.Postgres(t, testenv.Majors()[0]), testenv.Kafka(t), 1)
+	require.Contains(t, s.run("config"), "WALRELAY_SLOT="+s.slot+"\n")
+	wrong := map[string]string{
+		"WALRELAY_DATABASE_URL":    "postgres://user:secret-password@host:port/db",
+		"WALRELAY_KAFKA_BROKERS":   "nowhere",
+		"WALRELAY_SLOT":            "Not-A-Slot",
+		"WALRELAY_TOPIC":           "outbox.{",
+		"WALRELAY_ON_POISON":       "ignore",
+		"WALRELAY_STATUS_INTERVAL": "soon",
+		"WALRELAY_IN_FLIGHT_BYTES": "1 parsec",
+		"WALRELAY_TABELS":          "public.outbox",
+	}
+	for variable, value := range wrong {
+		s.set(variable, value)
+	}
+	for _, command := range []string{"config", "run", "migrate"} {
+		text := s.fails(2, command)
+		for variable := range wrong {
+			if command == "migrate" && variable == "WALRELAY_KAFKA_BROKERS" {
+				continue
+			}
+			require.Regexp(t, "(?m)^  "+variable+"=.*: .", text, command)
+		}
+		require.NotContains(t, text, "secret-password")
+	}
+}
+
+func TestLifecycle_Migrate(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newBare(t, testenv.Postgres(t, major), testenv.Kafka(t), 1)
+		fatal(t, s.start(), "walrelay.streams", "does not exist", "run `walrelay migrate`")
+		var processes []*testenv.Process
+		for range 10 {
+			processes = append(processes,
+				testenv.StartProcess(t, testenv.Command{Path: testenv.Binary(t), Args: []string{"migrate"}, Env: s.env}))
+		}
+		applied := 0
+		for _, p := range processes {
+			require.Equal(t, 0, p.Wait(t, wait), p.Log())
+			applied += strings.Count(p.Stdout(), "applied")
+		}
+		require.Equal(t, strings.Count(s.run("migrate", "status"), "\n"), applied)
+		require.NotContains(t, s.run("migrate", "status"), "pending")
+		require.Equal(t, "nothing to apply\n", s.run("migrate"))
+		s.relay()
+		follow(s).delivers()
+	})
+}
