@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -95,7 +96,7 @@ func serverCommand(programs, name string, args ...string) *exec.Cmd {
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 	cmd.Dir = "/"
 	if os.Getuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: nobody()}
 	}
 	return cmd
 }
@@ -105,7 +106,21 @@ func give(path string) error {
 	if os.Getuid() != 0 {
 		return nil
 	}
-	return os.Chown(path, nobody, nobody)
+	owner := nobody()
+	return os.Chown(path, int(owner.Uid), int(owner.Gid))
+}
+
+// nobody is who runs PostgreSQL when we are root, which it refuses. It must have a name, and its number
+// differs between systems.
+func nobody() *syscall.Credential {
+	if known, err := user.Lookup("nobody"); err == nil {
+		uid, uidErr := strconv.ParseUint(known.Uid, 10, 32)
+		gid, gidErr := strconv.ParseUint(known.Gid, 10, 32)
+		if uidErr == nil && gidErr == nil {
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		}
+	}
+	return &syscall.Credential{Uid: 65534, Gid: 65534}
 }
 
 // awaitServer waits until the server lets us in.

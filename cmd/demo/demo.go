@@ -43,8 +43,8 @@ type play struct {
 	phase   atomic.Int32
 }
 
-// run starts everything, plays, and takes everything down again.
-func (c *playCommand) run(soft, hard context.Context, stdout io.Writer) (err error) {
+// play starts everything, plays, and takes everything down again.
+func (c *cli) play(soft, hard context.Context, stdout io.Writer) (err error) {
 	program, err := findRelay(c.Walrelay)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (c *playCommand) run(soft, hard context.Context, stdout io.Writer) (err err
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(stdout, format+"\n", args...) }
 	name := "walrelay_demo_" + strings.ToLower(rand.Text()[:8])
 	if c.DatabaseURL == "" {
-		say("starting PostgreSQL %s (fetched the first time)", postgresVersion)
+		say("starting PostgreSQL %s (downloaded at the first run)", postgresVersion)
 	} else {
 		say("making database and slot %s, to be dropped at the end", name)
 	}
@@ -104,11 +104,14 @@ func (c *playCommand) run(soft, hard context.Context, stdout io.Writer) (err err
 	p := &play{database: db, broker: b, relay: r, consumer: reader, ledger: l, shop: s, began: time.Now()}
 	p.open, p.outages = c.openFor(screen.terminal), b.gate != nil && !c.NoOutage
 	err = p.run(soft, hard, screen)
-	return errors.Join(err, p.summarise(stdout))
+	if loss := p.summarise(stdout); err == nil {
+		err = loss
+	}
+	return err
 }
 
 // openFor is how long the shop is open; 0 is until a signal.
-func (c *playCommand) openFor(terminal bool) time.Duration {
+func (c *cli) openFor(terminal bool) time.Duration {
 	switch {
 	case c.For != nil:
 		return *c.For

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,6 +46,7 @@ func TestDemo(t *testing.T) {
 		"second interrupt waits for nothing": secondInterruptWaitsForNothing,
 		"interrupt during start":             interruptDuringStart,
 		"killed takes its children along":    killedTakesItsChildrenAlong,
+		"walrelay is killed":                 walrelayIsKilled,
 		"walrelay is missing":                walrelayIsMissing,
 		"user's servers":                     usersServers,
 		"brokers are absent":                 brokersAreAbsent,
@@ -79,14 +81,16 @@ func (s *stand) requireNothingLeft(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// processes lists those that have the temporary directory in their arguments or environment.
-func (s *stand) processes() (found []string) {
+// processes are those that have the temporary directory in their arguments or environment.
+func (s *stand) processes() map[int]string {
+	found := make(map[int]string)
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range files {
 		command, _ := os.ReadFile(file)
 		environment, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))
-		if strings.Contains(string(command)+string(environment), s.tmp) {
-			found = append(found, strings.ReplaceAll(string(command), "\x00", " "))
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err == nil && strings.Contains(string(command)+string(environment), s.tmp) {
+			found[pid] = strings.ReplaceAll(string(command), "\x00", " ")
 		}
 	}
 	return found
@@ -142,6 +146,21 @@ func interruptDuringStart(t *testing.T, s *stand) {
 	p.WaitForLog(t, "starting PostgreSQL", 2*time.Minute)
 	p.Signal(t, syscall.SIGTERM)
 	require.Equal(t, 1, p.Wait(t, 20*time.Second))
+	s.requireNothingLeft(t)
+}
+
+func walrelayIsKilled(t *testing.T, s *stand) {
+	t.Helper()
+	p := s.start(t, nil, "--for", "10m")
+	p.WaitForLog(t, "0:01  committed", 2*time.Minute)
+	for pid, command := range s.processes() {
+		if strings.HasPrefix(command, s.relay+" run") {
+			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		}
+	}
+	require.Equal(t, 1, p.Wait(t, time.Minute))
+	require.Contains(t, p.Log(), "walrelay has ended: signal: killed")
+	require.Regexp(t, `\ncommitted \d+ delivered \d+ lost \d+ duplicates \d+\n$`, p.Stdout())
 	s.requireNothingLeft(t)
 }
 

@@ -22,7 +22,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -67,25 +66,21 @@ func stops(ctx context.Context, signals <-chan os.Signal) (soft, hard context.Co
 }
 
 // cli is the grammar of the command line.
-type cli struct {
-	Play   playCommand   `cmd:"" default:"withargs" hidden:"" help:"Run the demo."`
-	Unpack unpackCommand `cmd:"" hidden:"" help:"Fetch PostgreSQL and unpack it into a directory."`
-}
-
-// playCommand is the demo.
 //
 //nolint:lll // a struct tag cannot be broken over lines
-type playCommand struct {
-	For          *time.Duration `help:"How long the shop is open. Unset: until Ctrl-C on a terminal, else 30s."`
+type cli struct {
+	For          *time.Duration `placeholder:"30s" help:"How long the shop is open. Unset: until Ctrl-C on a terminal, else 30s."`
 	Rate         int            `default:"300" help:"Events a second that the shop tries to commit, on average."`
 	NoOutage     bool           `help:"Never stop the broker."`
 	Walrelay     string         `placeholder:"FILE" help:"The walrelay program. Unset: the one beside this program."`
 	DatabaseURL  string         `env:"WALRELAY_DATABASE_URL" placeholder:"URL" help:"Use this PostgreSQL server, in a database made for the demo and dropped at its end. Unset: fetch and start one."`
 	KafkaBrokers []string       `env:"WALRELAY_KAFKA_BROKERS" placeholder:"HOST:PORT" help:"Use these brokers, without TLS, with a topic made for the demo and deleted at its end; they are never stopped. Unset: start one in this process."`
+
+	Unpack string `hidden:"" help:"Fetch PostgreSQL, unpack it into this directory, and nothing else."`
 }
 
-// Validate implements kong's check of a command.
-func (c *playCommand) Validate() error {
+// Validate implements kong's check of the command line.
+func (c *cli) Validate() error {
 	if c.Rate < 1 || c.Rate > 10000 {
 		return errors.New("--rate must be between 1 and 10000")
 	}
@@ -101,14 +96,16 @@ func run(soft, hard context.Context, args []string, stdout, stderr io.Writer) in
 	helped := false
 	parser, err := kong.New(&c,
 		kong.Name("demo"),
-		kong.Description("Shows walrelay at work: a shop, PostgreSQL, walrelay, a broker that fails, and a count of what arrives."),
+		kong.Description("Shows walrelay at work: a shop, PostgreSQL, walrelay, a broker that fails, "+
+			"and a count of what arrives."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { helped = true }),
+		kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 120}),
 	)
 	if err != nil {
 		return exit(stderr, err)
 	}
-	selected, err := parser.Parse(args)
+	_, err = parser.Parse(args)
 	if helped {
 		return exitOK
 	}
@@ -116,17 +113,17 @@ func run(soft, hard context.Context, args []string, stdout, stderr io.Writer) in
 		_, _ = fmt.Fprintln(stderr, "demo:", err)
 		return exitUsage
 	}
-	if strings.HasPrefix(selected.Command(), "unpack") {
-		return exit(stderr, c.Unpack.run())
+	if c.Unpack != "" {
+		return exit(stderr, unpack(c.Unpack))
 	}
-	return exit(stderr, c.Play.run(soft, hard, stdout))
+	return exit(stderr, c.play(soft, hard, stdout))
 }
 
 func exit(stderr io.Writer, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if !errors.Is(err, errShown) {
+	if !errors.Is(err, errLoss) {
 		_, _ = fmt.Fprintln(stderr, "demo:", err)
 	}
 	return exitError

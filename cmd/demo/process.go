@@ -13,9 +13,6 @@ import (
 	"time"
 )
 
-// nobody is who runs PostgreSQL when we are root, which it refuses.
-const nobody = 65534
-
 // process is a child that does not outlive this process.
 type process struct {
 	cmd  *exec.Cmd

@@ -119,8 +119,11 @@ func (r *relay) start(ctx context.Context) (err error) {
 }
 
 func (r *relay) ended() error {
-	return fmt.Errorf("walrelay has ended: %w\n%s", errors.Join(r.process.err, errors.New(r.process.cmd.ProcessState.String())),
-		lastWords(r.log))
+	how := r.process.err
+	if how == nil {
+		how = errors.New("exit status 0")
+	}
+	return fmt.Errorf("walrelay has ended: %w\n%s", how, lastWords(r.log))
 }
 
 // watch asks for the status until ctx ends. It is an error when walrelay ends by itself.

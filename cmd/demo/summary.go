@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// errShown ends a demo whose summary says what is wrong.
-var errShown = errors.New("the summary tells")
+// errLoss is the verdict on events that were lost, invented or out of order. The summary shows it.
+var errLoss = errors.New("events were lost, invented or out of order")
 
-// summarise prints what came of it. The last line is for programs.
+// summarise prints what came of it; the last line is for programs. It returns the verdict.
 func (p *play) summarise(out io.Writer) error {
 	now := time.Now()
 	t, state := p.ledger.totals(), p.broker.state(now)
@@ -39,7 +39,7 @@ walrelay demo, %s with PostgreSQL %s
 		short(latency.quantile(0.5)), short(latency.quantile(0.99)))
 	_, _ = fmt.Fprintf(out, "committed %d delivered %d lost %d duplicates %d\n", t.committed, t.delivered, lost, t.duplicates)
 	if lost > 0 || t.phantoms > 0 || t.disorder > 0 {
-		return errShown
+		return errLoss
 	}
 	return nil
 }

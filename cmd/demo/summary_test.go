@@ -39,9 +39,9 @@ func TestSummary_LastLineAndVerdict(t *testing.T) {
 	require.Equal(t, "committed 4 delivered 4 lost 0 duplicates 1", last)
 
 	last, err = summarise(func(l *ledger) { commit(l, 2, now) })
-	require.ErrorIs(t, err, errShown)
+	require.ErrorIs(t, err, errLoss)
 	require.Equal(t, "committed 4 delivered 3 lost 1 duplicates 0", last)
 
 	_, err = summarise(func(l *ledger) { l.arrived([]byte("stranger"), now) })
-	require.ErrorIs(t, err, errShown)
+	require.ErrorIs(t, err, errLoss)
 }
