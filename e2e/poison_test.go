@@ -37,7 +37,7 @@ func (s *setup) insertRow(n int, r row) {
 // topicLimit is max.message.bytes of the topics of these tests.
 const topicLimit = 20000
 
-func big(bytes int) string { return `"` + strings.Repeat("x", bytes) + `"` }
+func text(bytes int) string { return `"` + strings.Repeat("x", bytes) + `"` }
 
 // poisons are the ways in which an event cannot be delivered, on real servers.
 var poisons = []struct {
@@ -45,7 +45,7 @@ var poisons = []struct {
 	row          row
 	topic        string // behind the prefix; empty: none could be derived
 }{
-	{name: "oversize", reason: "max.message.bytes of the topic is 20000", row: row{payload: big(30000)}, topic: "orders"},
+	{name: "oversize", reason: "max.message.bytes of the topic is 20000", row: row{payload: text(30000)}, topic: "orders"},
 	{name: "topic name", reason: "the topic name has a character other than", row: row{aggregate: "no topic"}},
 	{name: "no aggregate type", reason: "aggregatetype", row: row{aggregate: "NULL"}},
 	{name: "headers", reason: "headers are not a JSON object", row: row{headers: `[1, "a"]`}, topic: "orders"},
@@ -181,7 +181,7 @@ func TestPoison_Release(t *testing.T) {
 		stuck := func() (checkpoint.Position, int) {
 			t.Helper()
 			n, after := f.number(), f.number()
-			s.insertRow(n, row{payload: big(30000)})
+			s.insertRow(n, row{payload: text(30000)})
 			s.insert(after, "k", `{}`)
 			return s.stuck(n, "max.message.bytes"), after
 		}
@@ -193,7 +193,7 @@ func TestPoison_Release(t *testing.T) {
 		require.Equal(t, at, s.stuck(after-1, "max.message.bytes"))
 		s.limit(s.topic, 40000)
 		s.run("stream", "release", at.String(), "--verdict", "retry")
-		require.Equal(t, big(30000), string(f.sees(after-1).Value))
+		require.Equal(t, text(30000), string(f.sees(after-1).Value))
 		f.sees(after)
 		s.limit(s.topic, topicLimit)
 
@@ -330,7 +330,7 @@ func TestPoison_FollowKey(t *testing.T) {
 			s.insertRow(n, r)
 			return n
 		}
-		want := []int{send(row{key: "bad", payload: big(30000)}), send(row{key: "bad"})}
+		want := []int{send(row{key: "bad", payload: text(30000)}), send(row{key: "bad"})}
 		f.sees(send(row{key: "good"}))
 		s.stop(relay)
 		s.relay()
@@ -358,20 +358,20 @@ func TestPoison_Unfit(t *testing.T) {
 		relay := s.relay()
 
 		n := f.number()
-		s.insertRow(n, row{payload: big(30000)})
+		s.insertRow(n, row{payload: text(30000)})
 		f.delivers()
 		require.Eventually(t, func() bool { return s.metric("walrelay_poison_events_total", `action="unfit"`) == 1 }, wait, tick)
 		l := s.letter(n)
 		require.Equal(t, "unfit", l.action)
 		require.Contains(t, l.reason, "larger than the dead-letter topic's max.message.bytes")
-		digest := sha256.Sum256([]byte(big(30000)))
+		digest := sha256.Sum256([]byte(text(30000)))
 		require.Equal(t, digest[:], l.payload)
 		s.ready(200)
 
 		n = f.number()
 		s.db.Exec(t, "CREATE FUNCTION gone() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM outbox WHERE id = NEW.id; RETURN NULL; END'")
 		s.db.Exec(t, "CREATE TRIGGER gone AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION gone()")
-		s.insertRow(n, row{payload: big(30000)})
+		s.insertRow(n, row{payload: text(30000)})
 		at := s.stuck(n, "its row is not in public.outbox any more")
 		s.holds(at)
 		s.run("stream", "release", at.String(), "--verdict", "dead-letter") // which fails again, once

@@ -1,0 +1,328 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/walrelay/walrelay/testenv"
+)
+
+// What must appear nowhere outside the records: passwords, and any byte of a row but its id and topic.
+const (
+	databasePassword = `s3cr3t p@ss'w\rd/%`
+	brokerPassword   = "s3cr3t-of-the-broker"
+	payloadMark      = "mark-of-a-payload"
+	keyMark          = "mark-of-a-key"
+	headerMark       = "mark-of-a-header"
+	aggregateMark    = "mark of an aggregate" // which is no legal topic
+)
+
+// keepsSecrets looks for all of them, also as they stand in URLs and keyword strings.
+func keepsSecrets(t *testing.T, texts ...string) {
+	t.Helper()
+	secrets := []string{
+		databasePassword, url.QueryEscape(databasePassword), url.PathEscape(databasePassword), keywordPassword,
+		url.UserPassword("", databasePassword).String()[1:], "s3cr3t", brokerPassword,
+		payloadMark, keyMark, headerMark, aggregateMark,
+	}
+	for _, text := range texts {
+		require.NotEmpty(t, text)
+		for _, secret := range secrets {
+			require.NotContains(t, text, secret)
+		}
+	}
+}
+
+const keywordPassword = `s3cr3t p@ss\'w\\rd/%`
+
+// observe is everything that the admin server tells.
+func (s *setup) observe() []string {
+	s.t.Helper()
+	var texts []string
+	for _, path := range []string{"/metrics", "/status", "/readyz", "/livez"} {
+		_, body := s.get(path)
+		texts = append(texts, body)
+	}
+	return texts
+}
+
+// lockedServer asks for passwords over TCP.
+func lockedServer(t *testing.T, major int) *testenv.Server {
+	t.Helper()
+	server := testenv.StartPostgres(t, major, testenv.Config{HBA: []string{
+		"local all all trust", "host all all 127.0.0.1/32 scram-sha-256",
+	}})
+	server.Exec(t, "ALTER ROLE postgres PASSWORD 's3cr3t p@ss''w\\rd/%'")
+	return server
+}
+
+// withPassword is the DSN of the database with another password.
+func withPassword(t *testing.T, db *testenv.Database, password string) string {
+	t.Helper()
+	u, err := url.Parse(db.Server().DSN(db.Name))
+	require.NoError(t, err)
+	u.User = url.UserPassword("postgres", password)
+	return u.String()
+}
+
+// Events that cannot be delivered are what tempts a program to print them.
+func TestSecurity_Rows(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newPoisoned(t, testenv.Postgres(t, major), "dead-letter")
+		f := follow(s)
+		relay := s.relay()
+		write := func(r row) int {
+			n := f.number()
+			r.key = keyMark
+			if r.aggregate == "no topic" {
+				r.aggregate = aggregateMark
+			}
+			if r.headers == "" {
+				r.headers = `{"` + headerMark + `": "` + headerMark + `"}`
+			} else {
+				r.headers = strings.NewReplacer(`"a"`, `"`+headerMark+`"`, `"x"`, `"`+headerMark+`"`).Replace(r.headers)
+			}
+			if r.payload == "" {
+				r.payload = `"` + payloadMark + `"`
+			} else {
+				r.payload = `"` + payloadMark + r.payload[1:]
+			}
+			s.insertRow(n, r)
+			return n
+		}
+		for _, p := range poisons {
+			write(p.row)
+			f.sees(write(row{}))
+		}
+		require.Eventually(t, func() bool {
+			return s.metric("walrelay_poison_events_total", `action="dead-lettered"`) == float64(len(poisons))
+		}, wait, tick)
+		keepsSecrets(t, append(s.observe(), relay.Log(), s.run("stream", "show"))...)
+		s.stop(relay)
+
+		s.set("WALRELAY_ON_POISON", "stop")
+		relay = s.relay()
+		for _, p := range poisons {
+			at := s.stuck(write(p.row), p.reason)
+			keepsSecrets(t, append(s.observe(), relay.Log())...)
+			keepsSecrets(t, s.run("stream", "release", at.String(), "--verdict", "skip"))
+			f.delivers()
+		}
+		keepsSecrets(t, relay.Log())
+		var ledger string
+		require.NoError(t, s.db.QueryRow(t, "SELECT string_agg(d::text, ' ') FROM walrelay.dead_letters d").Scan(&ledger))
+		keepsSecrets(t, ledger)
+	})
+}
+
+// A connection that fails says why, and nothing that it was to keep.
+func TestSecurity_Passwords(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newSetupLocked(t, lockedServer(t, major))
+		f := follow(s)
+		relay := s.relay()
+		f.delivers()
+		keepsSecrets(t, append(s.observe(), relay.Log(), s.run("config"), s.run("stream", "show"))...)
+		right := s.env["WALRELAY_DATABASE_URL"]
+
+		t.Log("a password that has changed")
+		s.db.Exec(t, "ALTER ROLE postgres PASSWORD 's3cr3t-anew'")
+		s.cut()
+		s.ready(503, "connecting", "password authentication failed")
+		keepsSecrets(t, append(s.observe(), relay.Log(), s.fails(1, "stream", "show"), s.fails(1, "migrate"))...)
+		require.True(t, relay.Running(), "it may be in the middle of a rotation")
+		s.db.Exec(t, "ALTER ROLE postgres PASSWORD 's3cr3t p@ss''w\\rd/%'")
+		f.delivers()
+		s.stop(relay)
+
+		t.Log("one from a file")
+		file := filepath.Join(t.TempDir(), "url")
+		require.NoError(t, os.WriteFile(file, []byte(right+"\n"), 0o600))
+		delete(s.env, "WALRELAY_DATABASE_URL")
+		s.set("WALRELAY_DATABASE_URL_FILE", file)
+		relay = s.relay()
+		f.delivers()
+		s.stop(relay)
+		keepsSecrets(t, relay.Log(), s.run("config"))
+		delete(s.env, "WALRELAY_DATABASE_URL_FILE")
+
+		t.Log("hosts that do not answer, in both spellings")
+		nobody := freeAddr(t)
+		port := strings.TrimPrefix(nobody, "127.0.0.1:")
+		u, err := url.Parse(right)
+		require.NoError(t, err)
+		u.Host = nobody
+		for _, dsn := range []string{
+			u.String(), "host=127.0.0.1 port=" + port + " user=postgres dbname=x password='" + keywordPassword + "'",
+		} {
+			s.set("WALRELAY_DATABASE_URL", dsn)
+			relay = s.start()
+			s.ready(503, "connecting", "connection refused")
+			keepsSecrets(t, append(s.observe(), relay.Log(), s.fails(1, "migrate"), s.run("config"))...)
+			relay.Kill(t)
+		}
+
+		t.Log("malformed ones")
+		for _, dsn := range []string{
+			"postgres://postgres:" + databasePassword + "@127.0.0.1:5432/x",
+			"postgres://postgres:s3cr3t%zz@127.0.0.1/x",
+			"postgres://postgres:s3cr3t@127.0.0.1:port/x",
+			"postgres://postgres:s3cr3t@127.0.0.1/x?sslmode=s3cr3t",
+			"postgres://127.0.0.1/x?password=s3cr3t&connect_timeout=s3cr3t",
+			"password=s3cr3t host=127.0.0.1 port=s3cr3t",
+			"password='s3cr3t host=127.0.0.1",
+			"s3cr3t",
+		} {
+			s.set("WALRELAY_DATABASE_URL", dsn)
+			for _, command := range [][]string{{"run"}, {"config"}, {"migrate"}, {"stream", "show"}} {
+				text := s.fails(2, command...)
+				require.Contains(t, text, "WALRELAY_DATABASE_URL=")
+				keepsSecrets(t, text)
+			}
+		}
+	})
+}
+
+// newSetupLocked is newSetup on a server that asks for the password.
+func newSetupLocked(t *testing.T, server *testenv.Server) *setup {
+	t.Helper()
+	s := newBare(t, server, testenv.Kafka(t), 1)
+	s.set("WALRELAY_DATABASE_URL", withPassword(t, s.db, databasePassword))
+	s.run("migrate")
+	return s
+}
+
+// Brokers that want TLS with a client certificate and a login by each mechanism.
+func TestSecurity_Brokers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ca := newAuthority(t)
+	brokerCert, brokerKey := ca.issue(t)
+	clientCert, clientKey := ca.issue(t)
+	other := newAuthority(t)
+	files := map[string][]byte{"ca.pem": ca.pem, "other.pem": other.pem, "cert.pem": clientCert, "key.pem": clientKey}
+	for name, content := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+	const listener = "listener.name.client."
+	cluster := testenv.StartKafka(t, testenv.KafkaConfig{
+		Listener: &testenv.Listener{Protocol: "SASL_SSL"},
+		Settings: map[string]string{
+			listener + "ssl.keystore.type":              "PEM",
+			listener + "ssl.keystore.certificate.chain": string(brokerCert),
+			listener + "ssl.keystore.key":               string(brokerKey),
+			listener + "ssl.truststore.type":            "PEM",
+			listener + "ssl.truststore.certificates":    string(ca.pem),
+			listener + "ssl.client.auth":                "required",
+			listener + "sasl.enabled.mechanisms":        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+			listener + "plain.sasl.jaas.config": `org.apache.kafka.common.security.plain.PlainLoginModule required user_relay="` +
+				brokerPassword + `";`,
+			listener + "scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+			listener + "scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+		},
+	})
+	for _, mechanism := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} {
+		answers, err := cluster.Admin.AlterUserSCRAMs(t.Context(), nil, []kadm.UpsertSCRAM{
+			{User: "relay", Mechanism: mechanism, Iterations: 4096, Password: brokerPassword},
+		})
+		require.NoError(t, err)
+		require.NoError(t, answers.Error())
+	}
+
+	s := newSetup(t, testenv.Postgres(t, testenv.Majors()[0]), cluster, 1)
+	s.set("WALRELAY_KAFKA_BROKERS", strings.Join(cluster.ListenerAddrs(), ","))
+	s.set("WALRELAY_KAFKA_TLS", "true")
+	s.set("WALRELAY_KAFKA_TLS_CA_FILE", filepath.Join(dir, "ca.pem"))
+	s.set("WALRELAY_KAFKA_TLS_CERT_FILE", filepath.Join(dir, "cert.pem"))
+	s.set("WALRELAY_KAFKA_TLS_KEY_FILE", filepath.Join(dir, "key.pem"))
+	s.set("WALRELAY_KAFKA_SASL_USERNAME", "relay")
+	s.set("WALRELAY_KAFKA_SASL_PASSWORD", brokerPassword)
+	f := follow(s)
+	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
+		s.set("WALRELAY_KAFKA_SASL_MECHANISM", mechanism)
+		relay := s.relay()
+		f.delivers()
+		keepsSecrets(t, append(s.observe(), relay.Log(), s.run("config"))...)
+		s.stop(relay)
+	}
+
+	refused := func(variable, value string, parts ...string) {
+		t.Helper()
+		before := s.env[variable]
+		if s.set(variable, value); value == "" {
+			delete(s.env, variable)
+		}
+		relay := s.start()
+		s.ready(503, append(parts, "connecting", "producing")...)
+		keepsSecrets(t, append(s.observe(), relay.Log())...)
+		require.True(t, relay.Running())
+		relay.Kill(t)
+		s.set(variable, before)
+	}
+	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256"} {
+		s.set("WALRELAY_KAFKA_SASL_MECHANISM", mechanism)
+		refused("WALRELAY_KAFKA_SASL_PASSWORD", "s3cr3t-but-wrong", cluster.ListenerAddrs()[0], "uthentication failed")
+	}
+	refused("WALRELAY_KAFKA_TLS_CA_FILE", filepath.Join(dir, "other.pem"), cluster.ListenerAddrs()[0], "unknown authority")
+	refused("WALRELAY_KAFKA_TLS_SERVER_NAME", "elsewhere.example", cluster.ListenerAddrs()[0], "elsewhere.example")
+}
+
+// authority issues certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	a := &authority{key: key, cert: &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}}
+	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &key.PublicKey, key)
+	require.NoError(t, err)
+	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return a
+}
+
+// issue makes a certificate for 127.0.0.1, for either end, and its key.
+func (a *authority) issue(t *testing.T) (cert, private []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "relay"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	require.NoError(t, err)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	cert = bytes.Join([][]byte{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), a.pem}, nil)
+	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+}
