@@ -60,7 +60,8 @@ func TestLedger_StrangersArePhantoms(t *testing.T) {
 	l, now := newLedger(), time.Now()
 	never := l.begin(1)
 	never[15]++
-	for _, id := range []string{"", "x", "00000000-0000-8000-8000-000000000000", newLedger().begin(1).String(), never.String()} {
+	strangers := []string{"", "x", "00000000-0000-8000-8000-000000000000", newLedger().begin(1).String(), never.String()}
+	for _, id := range strangers {
 		l.arrived([]byte(id), now)
 	}
 	require.Equal(t, tally{phantoms: 5}, l.totals())

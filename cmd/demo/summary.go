@@ -37,7 +37,8 @@ walrelay demo, %s with PostgreSQL %s
 		thousands(state.outages), seconds(state.downtime.Seconds()),
 		seconds(lagSeconds), size(lagBytes),
 		short(latency.quantile(0.5)), short(latency.quantile(0.99)))
-	_, _ = fmt.Fprintf(out, "committed %d delivered %d lost %d duplicates %d\n", t.committed, t.delivered, lost, t.duplicates)
+	_, _ = fmt.Fprintf(out, "committed %d delivered %d lost %d duplicates %d\n",
+		t.committed, t.delivered, lost, t.duplicates)
 	if lost > 0 || t.phantoms > 0 || t.disorder > 0 {
 		return errLoss
 	}

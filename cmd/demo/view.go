@@ -141,7 +141,9 @@ func (s *screen) pipeline(now scene, width int) []line {
 	if now.phase != shopOpen {
 		shop.state, shop.style = "closed", dim
 	}
-	nodes := []node{shop, {"PostgreSQL", now.postgres, green}, relay, broker, {"consumer", fmt.Sprintf("%.0f/s", out), green}}
+	nodes := []node{
+		shop, {"PostgreSQL", now.postgres, green}, relay, broker, {"consumer", fmt.Sprintf("%.0f/s", out), green},
+	}
 	if width < narrow {
 		return []line{line{}.and(dim, "  walrelay ").and(relay.style, "%s", relay.state).
 			and(dim, "  Kafka ").and(broker.style, "%s", broker.state)}
