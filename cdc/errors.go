@@ -164,8 +164,7 @@ func quoted(kind, name string) string { return fmt.Sprintf("%s %q", kind, name) 
 
 // sqlState returns the SQLSTATE of a server's error, or nothing.
 func sqlState(err error) string {
-	var server *pgconn.PgError
-	if errors.As(err, &server) {
+	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return server.Code
 	}
 	return ""

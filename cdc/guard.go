@@ -223,8 +223,7 @@ func (g *guard) round(ctx context.Context, last bool) error {
 func (g *guard) checkPublication(ctx context.Context) error {
 	state, err := g.server.CheckPublication(ctx)
 	if err != nil {
-		var fatal *FatalError
-		if errors.As(err, &fatal) {
+		if fatal, ok := errors.AsType[*FatalError](err); ok {
 			fatal.Problem += "; " + gapBetween(g.verified.LSN, g.now(ctx))
 		}
 		return err

@@ -41,8 +41,10 @@ func TestRegistry_Poison(t *testing.T) {
 		r, ctx := dial(t, cfg).Registry(), t.Context()
 		digest := bytes.Repeat([]byte{7}, 32)
 		poison := []checkpoint.Poison{
-			{Position: checkpoint.Position{Epoch: 1, LSN: 1}, EventID: "1", Table: `"public"."events"`, Topic: "a",
-				KeyDigest: digest, Size: 5, Reason: "too large", Action: checkpoint.DeadLettered},
+			{
+				Position: checkpoint.Position{Epoch: 1, LSN: 1}, EventID: "1", Table: `"public"."events"`, Topic: "a",
+				KeyDigest: digest, Size: 5, Reason: "too large", Action: checkpoint.DeadLettered,
+			},
 			{Position: checkpoint.Position{Epoch: 1, LSN: 2}, Action: checkpoint.Unfit},
 		}
 		require.NoError(t, r.RecordPoison(ctx, poison, true))

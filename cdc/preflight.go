@@ -53,9 +53,14 @@ func (s *Server) Preflight(ctx context.Context) (warnings []string, err error) {
 // checkSchema verifies that walrelay's tables exist and may be used.
 func (s *Server) checkSchema(ctx context.Context) error {
 	needs := [][2]string{
-		{"streams", "SELECT"}, {"streams", "INSERT"}, {"streams", "UPDATE"},
-		{"releases", "SELECT"}, {"releases", "DELETE"},
-		{"dead_letters", "SELECT"}, {"dead_letters", "INSERT"}, {"dead_letters", "UPDATE"},
+		{"streams", "SELECT"},
+		{"streams", "INSERT"},
+		{"streams", "UPDATE"},
+		{"releases", "SELECT"},
+		{"releases", "DELETE"},
+		{"dead_letters", "SELECT"},
+		{"dead_letters", "INSERT"},
+		{"dead_letters", "UPDATE"},
 	}
 	var tables, privileges []string
 	for _, need := range needs {

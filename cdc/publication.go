@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -63,14 +64,15 @@ func (s *Server) EnsurePublication(ctx context.Context) error {
 // identity makes the application's own DELETE fail. Via the root, a partition that is detached
 // before its rows were read still counts as part of its table.
 func createPublication(name string, tables []decoder.Mapping) string {
-	sql := "CREATE PUBLICATION " + pgx.Identifier{name}.Sanitize() + " FOR TABLE "
+	var sql strings.Builder
+	sql.WriteString("CREATE PUBLICATION " + pgx.Identifier{name}.Sanitize() + " FOR TABLE ")
 	for i, m := range tables {
 		if i > 0 {
-			sql += ", "
+			sql.WriteString(", ")
 		}
-		sql += tableName(m.Schema, m.Table)
+		sql.WriteString(tableName(m.Schema, m.Table))
 	}
-	return sql + " WITH (publish = 'insert', publish_via_partition_root = true)"
+	return sql.String() + " WITH (publish = 'insert', publish_via_partition_root = true)"
 }
 
 // CheckPublication verifies that every insert into the configured tables is published whole. It is
@@ -131,8 +133,10 @@ func (s *Server) verify(found catalogPublication, lsn pglogrepl.LSN) (Publicatio
 		if i >= len(found.Tables) {
 			return state, fmt.Errorf("check publication: server described %d tables of %d", i, len(s.cfg.Mappings))
 		}
-		check := tableCheck{mapping: &s.cfg.Mappings[i], found: &found, table: &found.Tables[i], publication: name,
-			stream: s.cfg.Stream}
+		check := tableCheck{
+			mapping: &s.cfg.Mappings[i], found: &found, table: &found.Tables[i], publication: name,
+			stream: s.cfg.Stream,
+		}
 		if fatal := check.run(s.cfg.Mappings); fatal != nil {
 			return state, fatal
 		}

@@ -42,13 +42,19 @@ func TestCheckPublication_Faults(t *testing.T) {
 				sql:  "DROP TABLE events; CREATE UNLOGGED TABLE events (id int)",
 				want: []string{"unlogged"},
 			},
-			"row filter": {since: 15, sql: "ALTER PUBLICATION events_pub SET TABLE events WHERE (id > 5)",
-				want: []string{"row filter", "new-epoch orders"}},
-			"column list": {since: 15, sql: "ALTER PUBLICATION events_pub SET TABLE events (id, kind, payload)",
-				want: []string{"column list", `"key"`, "id, kind, payload"}},
-			"column list without an optional one": {since: 15,
-				sql:  "ALTER PUBLICATION events_pub SET TABLE events (id, kind, payload, key)",
-				want: []string{"column list", `"note"`}},
+			"row filter": {
+				since: 15, sql: "ALTER PUBLICATION events_pub SET TABLE events WHERE (id > 5)",
+				want: []string{"row filter", "new-epoch orders"},
+			},
+			"column list": {
+				since: 15, sql: "ALTER PUBLICATION events_pub SET TABLE events (id, kind, payload)",
+				want: []string{"column list", `"key"`, "id, kind, payload"},
+			},
+			"column list without an optional one": {
+				since: 15,
+				sql:   "ALTER PUBLICATION events_pub SET TABLE events (id, kind, payload, key)",
+				want:  []string{"column list", `"note"`},
+			},
 			"row filter on a partition": {since: 15, sql: partitioned + `
 				ALTER PUBLICATION events_pub SET (publish_via_partition_root = false);
 				ALTER PUBLICATION events_pub SET TABLE events, events_1 WHERE (id > 5)`, want: []string{"row filter"}},
@@ -57,15 +63,19 @@ func TestCheckPublication_Faults(t *testing.T) {
 				want: []string{`no column "payload"`},
 			},
 			"route column missing": {sql: "ALTER TABLE events DROP COLUMN kind", want: []string{`no column "kind"`}},
-			"generated": {sql: `ALTER TABLE events DROP COLUMN payload;
+			"generated": {
+				sql: `ALTER TABLE events DROP COLUMN payload;
 				ALTER TABLE events ADD payload text GENERATED ALWAYS AS (key) STORED`,
-				want: []string{`"payload" generated`, "publish_generated_columns"}},
+				want: []string{`"payload" generated`, "publish_generated_columns"},
+			},
 			"virtual": {since: 18, sql: `ALTER TABLE events DROP COLUMN payload;
 				ALTER TABLE events ADD payload text GENERATED ALWAYS AS (key) VIRTUAL;
 				ALTER PUBLICATION events_pub SET (publish_generated_columns = stored)`, want: []string{`"payload" generated`}},
-			"published as its root": {sql: `DROP TABLE events; CREATE TABLE whole (LIKE public.events2) PARTITION BY LIST (id);
+			"published as its root": {
+				sql: `DROP TABLE events; CREATE TABLE whole (LIKE public.events2) PARTITION BY LIST (id);
 				CREATE TABLE events PARTITION OF whole DEFAULT; ALTER PUBLICATION events_pub ADD TABLE whole`,
-				want: []string{"is a partition", "partitioned table among"}},
+				want: []string{"is a partition", "partitioned table among"},
+			},
 		} {
 			if test.since > major {
 				continue

@@ -130,14 +130,14 @@ func TestRegister_UnfitSlots(t *testing.T) {
 		db, cfg := newStream(t, major)
 		db.Exec(t, createPublication(cfg.Publication, cfg.Mappings))
 		other := testenv.Postgres(t, major).Database(t)
-		for want, make := range map[string]func(slot string){
+		for want, prepare := range map[string]func(slot string){
 			"physical slot":       func(slot string) { db.Exec(t, "SELECT pg_create_physical_replication_slot('"+slot+"')") },
 			`plugin "test_deco`:   func(slot string) { db.Exec(t, create(slot, "test_decoding", "false")) },
 			"belongs to database": func(slot string) { other.Exec(t, create(slot, "pgoutput", "false")) },
 			"two_phase":           func(slot string) { db.Exec(t, create(slot, "pgoutput", "true")) },
 		} {
 			cfg.Slot = db.Slot(t)
-			make(cfg.Slot)
+			prepare(cfg.Slot)
 			_, err := dial(t, cfg).Register(t.Context())
 			fatal(t, err, cfg.Slot, want, "another slot name")
 			if want == "physical slot" {

@@ -114,7 +114,7 @@ func (s *session) receiveError(ctx context.Context, err error) error {
 	case errors.As(err, &large):
 		return &FatalError{
 			Object:  fmt.Sprintf("row after %s", s.received),
-			Problem: fmt.Sprintf("takes %d bytes, the limit of one message is %d", large.ActualBodyLen, large.MaxExpectedBodyLen),
+			Problem: fmt.Sprintf("takes %d bytes, one message may take %d", large.ActualBodyLen, large.MaxExpectedBodyLen),
 			Remedy:  "raise WALRELAY_MAX_MESSAGE_BYTES",
 		}
 	}

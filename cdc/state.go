@@ -53,7 +53,7 @@ type Status struct {
 
 	Transactions uint64
 	Events       uint64
-	Ignored      map[string]uint64 // by kind: update, delete, truncate, message, insert (into a table that is not an outbox)
+	Ignored      map[string]uint64 // by kind: update, delete, truncate, message, insert (into no outbox)
 	Poison       map[checkpoint.Action]uint64
 	Reconnects   uint64
 	Errors       map[string]uint64 // by kind: postgres, kafka, decode

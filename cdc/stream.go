@@ -79,20 +79,21 @@ func (s *Stream) Run(ctx context.Context) error {
 
 // pause reports why the stream does not stream, and waits before the next attempt.
 func (s *Stream) pause(ctx context.Context, err error, attempt int) bool {
-	var active *SlotActiveError
 	wait := backoff(&s.cfg, attempt)
-	if errors.As(err, &active) {
+	if active, ok := errors.AsType[*SlotActiveError](err); ok {
 		// The slot is the lock. Look often, so that a takeover takes seconds.
 		wait = time.Second/2 + rand.N(time.Second/2)
 		reason := fmt.Sprintf("server process %d holds slot %s; waiting for it", active.PID, s.cfg.Slot)
 		if s.board.enter(StateStandby, reason) || s.holder != active.PID {
-			s.log.Info("standing by: another session holds the slot", zap.String("slot", s.cfg.Slot), zap.Int32("pid", active.PID))
+			s.log.Info("standing by: another session holds the slot",
+				zap.String("slot", s.cfg.Slot), zap.Int32("pid", active.PID))
 		}
 		s.holder = active.PID
 	} else {
 		s.board.fail(kindOf(err), err)
 		s.board.enter(StateConnecting, err.Error())
-		s.log.Warn("stream interrupted, trying again", zap.Error(err), zap.Int("attempt", attempt+1), zap.Duration("in", wait))
+		s.log.Warn("stream interrupted, trying again",
+			zap.Error(err), zap.Int("attempt", attempt+1), zap.Duration("in", wait))
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -214,8 +215,7 @@ func (s *Stream) stream(ctx context.Context, server *Server, reg *Registration, 
 	group.Wait()
 	s.board.update(func(st *Status) { st.Reconnects++ })
 
-	var changed *checkpoint.PartitionsChangedError
-	if errors.As(err, &changed) {
+	if changed, ok := errors.AsType[*checkpoint.PartitionsChangedError](err); ok {
 		return true, s.adoptPartitions(ctx, server, changed)
 	}
 	return true, err
@@ -232,7 +232,7 @@ func (s *session) begin(ctx context.Context, run checkpoint.Run) error {
 		beginErr, err := await(ctx, s, done)
 		cancel()
 		if err != nil {
-			<-done // Begin returns soon after its context has ended
+			<-done //nolint:errcheck // Begin returns soon after its context has ended; err says why
 			return err
 		}
 		if beginErr == nil {
@@ -271,7 +271,9 @@ func await[T any](ctx context.Context, s *session, done <-chan T) (answer T, err
 
 // adoptPartitions starts a new epoch for a topic that has another number of partitions now. The
 // session has drained, so nothing is in flight under the old one.
-func (s *Stream) adoptPartitions(ctx context.Context, server *Server, changed *checkpoint.PartitionsChangedError) error {
+func (s *Stream) adoptPartitions(
+	ctx context.Context, server *Server, changed *checkpoint.PartitionsChangedError,
+) error {
 	epoch, err := server.Registry().RaiseEpoch(ctx, map[string]int32{changed.Topic: changed.Count})
 	if err != nil {
 		return err

@@ -22,14 +22,14 @@ type Poison struct {
 type Action string
 
 const (
-	// Stopped: nothing was done. The sink publishes nothing further in this run; the session
+	// Stopped says: nothing was done. The sink publishes nothing further in this run; the session
 	// freezes until the operator gives a verdict.
 	Stopped Action = "stopped"
-	// DeadLettered: the dead-letter topic acknowledged the record.
+	// DeadLettered says: the dead-letter topic acknowledged the record.
 	DeadLettered Action = "dead-lettered"
-	// Skipped: the event is dropped, as configured or as the operator said.
+	// Skipped says: the event is dropped, as configured or as the operator said.
 	Skipped Action = "skipped"
-	// Unfit: the record does not fit the dead-letter topic either. The session records it by digest
+	// Unfit says: the record does not fit the dead-letter topic either. The session records it by digest
 	// and row id while the row is still in its table, and freezes otherwise.
 	Unfit Action = "unfit"
 )

@@ -2,6 +2,7 @@ package decoder_test
 
 import (
 	"encoding/hex"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,8 +108,11 @@ func TestDecode_Golden(t *testing.T) {
 	require.Equal(t, "public", rel.Schema)
 	require.Equal(t, "outbox", rel.Table)
 	require.Equal(t, []decoder.Column{
-		{Name: "id", Type: 2950}, {Name: "aggregatetype", Type: 1043}, {Name: "aggregateid", Type: 1043},
-		{Name: "type", Type: 1043}, {Name: "payload", Type: 3802},
+		{Name: "id", Type: 2950},
+		{Name: "aggregatetype", Type: 1043},
+		{Name: "aggregateid", Type: 1043},
+		{Name: "type", Type: 1043},
+		{Name: "payload", Type: 3802},
 	}, rel.Columns)
 	require.Equal(t, outboxMapping(), *rel.Mapping)
 
@@ -145,7 +149,7 @@ func TestDecode_Golden(t *testing.T) {
 func TestDecode_Refuses(t *testing.T) {
 	t.Parallel()
 	open := []wire{begin(commitLSN, committed, 1), outboxRelation()}
-	foreign := append(open[:2:2], relation(9, "public", "Other", col{name: "id"}))
+	foreign := append(slices.Clone(open), relation(9, "public", "Other", col{name: "id"}))
 	tests := map[string]struct {
 		before []wire
 		bytes  wire

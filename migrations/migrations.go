@@ -50,8 +50,7 @@ func Up(ctx context.Context, db *sql.DB) (applied []string, err error) {
 		return nil, err
 	}
 	results, err := provider.Up(ctx)
-	var partial *goose.PartialError
-	if errors.As(err, &partial) {
+	if partial, ok := errors.AsType[*goose.PartialError](err); ok {
 		results = partial.Applied
 	}
 	for _, r := range results {

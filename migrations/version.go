@@ -74,7 +74,7 @@ func readVersions(ctx context.Context, db *sql.DB) (appliedAt map[int64]time.Tim
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	appliedAt = map[int64]time.Time{}
 	for rows.Next() {
 		var version int64

@@ -118,6 +118,6 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	if err := server.Shutdown(closing); err != nil {
 		_ = server.Close() // a client that does not read must not keep the process
 	}
-	<-served
+	<-served //nolint:errcheck // http.ErrServerClosed
 	return nil
 }

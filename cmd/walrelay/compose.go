@@ -66,8 +66,8 @@ func (s *Settings) sinkConfig(log *zap.Logger) (sink.Config, error) {
 
 		Topic:        template,
 		CreateTopics: s.CreateTopics.Value,
-		Partitions:   int32(s.TopicPartitions.Value),  //nolint:gosec // G115: validated
-		Replication:  int16(s.TopicReplication.Value), //nolint:gosec // G115: validated
+		Partitions:   int32(s.TopicPartitions.Value),
+		Replication:  int16(s.TopicReplication.Value),
 		OnPoison:     sink.Policy(s.OnPoison.Text),
 		DeadTopic:    s.DeadLetterTopic.Text,
 		FollowKey:    s.DeadLetterFollowKey.Value,

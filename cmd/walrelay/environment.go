@@ -1,6 +1,7 @@
 package main
 
 import (
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ type declared struct {
 func declaredIn(model *kong.Application) []declared {
 	var settings []declared
 	for _, flag := range model.Flags {
-		value, ok := flag.Target.Addr().Interface().(kind)
+		value, ok := reflect.TypeAssert[kind](flag.Target.Addr())
 		if !ok {
 			continue
 		}
@@ -59,11 +60,11 @@ func variable(flag string) string {
 // environment, which tests cannot share.
 func resolver(env environment) kong.ResolverFunc {
 	return func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-		if _, ok := flag.Target.Addr().Interface().(kind); !ok {
+		if _, ok := reflect.TypeAssert[kind](flag.Target.Addr()); !ok {
 			return nil, nil
 		}
 		value, ok := env[variable(flag.Name)]
-		_, text := flag.Target.Addr().Interface().(*Text)
+		_, text := reflect.TypeAssert[*Text](flag.Target.Addr())
 		if !ok || value == "" && !text {
 			return nil, nil // compose files write ${X:-} for: unset; only a text can be meant to be empty
 		}

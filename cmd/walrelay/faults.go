@@ -46,8 +46,7 @@ func (e usageError) Unwrap() error { return e.error }
 
 // reason is the cause of a file error without operation and path, which the fault names anyway.
 func reason(err error) string {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathErr.Err.Error()
 	}
 	return err.Error()

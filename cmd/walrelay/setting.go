@@ -113,7 +113,7 @@ func (s *Size) UnmarshalText(b []byte) error {
 	n, err := strconv.ParseInt(strings.TrimSuffix(digits, " "), 10, 64)
 	if err != nil || !known || n < 0 || n > math.MaxInt64/unit {
 		s.err = errors.New("must be a size in bytes, as in 1000, 1MB or 16MiB")
-		return nil
+		return nil //nolint:nilerr // kept in s.err, so that every fault is listed
 	}
 	s.Bytes = n * unit
 	return nil

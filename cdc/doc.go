@@ -1,0 +1,35 @@
+// Package cdc reads a logical replication slot: it connects, checks the server, registers the
+// stream, decodes, hands events to a Sink, and confirms what the sink has settled.
+//
+// # States
+//
+//	          ┌───────────── an error that trying can mend, after a pause ◄─────────────┐
+//	          ▼                                                                         │
+//	     connecting ──► another session holds the slot: standby ──► connecting          │
+//	          │                                                                         │
+//	          └──► slot acquired, sink begun: streaming ──► stuck at a poison event     │
+//	                       │      ▲                               │                     │
+//	                       │      └── verdict: a new session ◄────┘                     │
+//	                       ├──────────────────────────────────────────────────────────► ┘
+//	                       └──► stop asked for: draining ──► stopped
+//
+//	a *FatalError at any point: stopped, and Run returns it
+//
+// # Who owns what
+//
+// The session's goroutine (session.go) owns the replication connection, the decoder and the
+// tracker. The guard (guard.go) owns the SQL connection: it checks the publication and records
+// positions and poison before the session may confirm anything. They meet in the guard's few
+// guarded fields and in the mailbox, into which the sink puts outcomes.
+//
+// # Order at the start
+//
+// Register (row, publication, slot, if the stream never had one) ─► START_REPLICATION, which is the
+// lock ─► Claim (look again, now that nobody else can change it) ─► Sink.Begin ─► read.
+//
+// # What may be confirmed
+//
+// The frontier of checkpoint.Tracker, once a round of the guard that began after it was reached has
+// found the publication whole and has recorded it in walrelay.streams. So the registry is never
+// behind the slot, and a slot beyond the registry was moved by somebody else.
+package cdc
