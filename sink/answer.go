@@ -3,6 +3,7 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -44,8 +45,10 @@ func (k *Kafka) answer(req *request, res *sarama.ProduceResponse, err error) {
 
 	k.report(req)
 	if res != nil && res.ThrottleTime > 0 {
-		for _, p := range req.parts {
-			k.cfg.Observer.Throttled(p.topic.name, res.ThrottleTime)
+		for i, p := range req.parts {
+			if !slices.ContainsFunc(req.parts[:i], func(q *partition) bool { return q.topic == p.topic }) {
+				k.cfg.Observer.Throttled(p.topic.name, res.ThrottleTime)
+			}
 		}
 	}
 	k.mu.Lock()

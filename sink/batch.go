@@ -55,13 +55,19 @@ func (b *batch) reset() {
 	*b = batch{entries: b.entries[:0], buf: b.buf[:0], firstSequence: -1}
 }
 
+// memory is about what the batch takes, in bytes.
+func (b *batch) memory() int { return 128*(1+cap(b.entries)) + cap(b.buf) }
+
 // add copies a record into the batch. The caller has set everything in e but the lengths.
 func (b *batch) add(e entry, c content) {
 	e.off = len(b.buf)
 	for _, f := range [...]struct {
 		bytes  []byte
 		length *int32
-	}{{c.id, &e.id}, {c.key, &e.key}, {c.value, &e.value}, {c.kind, &e.kind}, {c.trace, &e.trace}, {c.headers, &e.headers}} {
+	}{
+		{c.id, &e.id}, {c.key, &e.key}, {c.value, &e.value},
+		{c.kind, &e.kind}, {c.trace, &e.trace}, {c.headers, &e.headers},
+	} {
 		*f.length = int32(len(f.bytes))
 		if f.bytes == nil {
 			*f.length = -1
@@ -78,7 +84,10 @@ func (b *batch) content(e *entry) (c content) {
 	for _, f := range [...]struct {
 		bytes  *[]byte
 		length int32
-	}{{&c.id, e.id}, {&c.key, e.key}, {&c.value, e.value}, {&c.kind, e.kind}, {&c.trace, e.trace}, {&c.headers, e.headers}} {
+	}{
+		{&c.id, e.id}, {&c.key, e.key}, {&c.value, e.value},
+		{&c.kind, e.kind}, {&c.trace, e.trace}, {&c.headers, e.headers},
+	} {
 		if f.length >= 0 {
 			*f.bytes, rest = rest[:f.length:f.length], rest[f.length:]
 		}

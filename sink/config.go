@@ -40,7 +40,7 @@ type Config struct {
 	BatchBytes    int           // most bytes, uncompressed, that a batch of several records takes
 	RequestBytes  int           // most bytes, uncompressed, of a request of several batches
 	Timeout       time.Duration // how long the broker may wait for its replicas, and the sender for an answer beyond that
-	BackoffMin    time.Duration // between attempts, doubling, jittered
+	BackoffMin    time.Duration // between attempts, doubling, jittered; here never more than two seconds
 	BackoffMax    time.Duration
 	MissingAfter  time.Duration // a topic missing for so long is subject to the poison policy, unless that is Stop
 	MetadataEvery time.Duration // refresh of leaders and partition counts while nothing fails
@@ -72,7 +72,8 @@ func (c *Config) Validate() error {
 	rule(c.Stream != "", "sink: Stream is empty")
 	rule(len(c.Brokers) > 0, "sink: Brokers is empty")
 	rule(c.Topic != nil, "sink: Topic is nil")
-	rule(c.OnPoison == Stop || c.OnPoison == DeadLetter || c.OnPoison == Skip, "sink: unknown poison policy %q", c.OnPoison)
+	rule(c.OnPoison == Stop || c.OnPoison == DeadLetter || c.OnPoison == Skip,
+		"sink: unknown poison policy %q", c.OnPoison)
 	rule(c.OnPoison != DeadLetter || c.DeadTopic != "", "sink: the dead-letter policy needs DeadTopic")
 	if c.DeadTopic != "" {
 		reason := checkTopic([]byte(c.DeadTopic))

@@ -17,11 +17,19 @@
 // A batch carries (producer id, epoch, first sequence). The broker accepts sequences of a partition
 // only in order and drops repeats, but a broker that holds no state for a producer id accepts any
 // first sequence (KAFKA-15591). Therefore a partition has one batch in flight until this id and
-// epoch has been acknowledged there, and again after an hour of silence; up to five afterwards,
-// which is as many batches as the broker remembers.
+// epoch has been acknowledged there, and again after any error and after an hour of silence; up to
+// five afterwards, which is as many batches as the broker remembers.
 //
 // A partition whose batch met a retriable error is muted until all its batches in flight have
 // answered; then they go back to the head of the queue and are resent unchanged, in order.
+//
+// # Poison
+//
+// A record that its topic does not take is found before it is sent when it is too large, and
+// otherwise by the broker's refusal: the broker names it, or its batch is halved until it is alone.
+// Nothing of a refused batch was written, so the partition's sequences begin again with it. Only the
+// culprit is affected; under the policy Stop nothing that follows it in its partition leaves in
+// this run, while everything else that was accepted does.
 //
 // # Ending a run
 //

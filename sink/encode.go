@@ -35,7 +35,8 @@ const (
 // constantSize is what the headers of constant length take: stream, position, commit time.
 func constantSize(stream string) int {
 	return headerSize(len(headerStream), []byte(stream)) +
-		varintLen(int64(len(headerPosition))) + len(headerPosition) + varintLen(checkpoint.PositionLen) + checkpoint.PositionLen +
+		varintLen(int64(len(headerPosition))) + len(headerPosition) +
+		varintLen(checkpoint.PositionLen) + checkpoint.PositionLen +
 		varintLen(int64(len(headerCommitTime))) + len(headerCommitTime) + 1 + len(commitTimeFormat)
 }
 

@@ -117,6 +117,9 @@ func (l *lookout) look(ctx context.Context) (bool, error) {
 	return settled, nil
 }
 
+// errCreated is the finding about a topic that was created just now.
+var errCreated = errors.New("the topic has just been created")
+
 // finding is the cluster's answer about one topic.
 type finding struct {
 	info *topicInfo // nil when there is none
@@ -126,6 +129,9 @@ type finding struct {
 // apply takes a finding over and reports whether the topic can be produced to.
 func (l *lookout) apply(t *topic, f finding) bool {
 	k := l.k
+	if errors.Is(f.err, errCreated) {
+		return false
+	}
 	if f.err != nil {
 		k.hold(t, &t.absent, f.err.Error())
 		if errors.Is(f.err, sarama.ErrUnknownTopicOrPartition) {
@@ -206,7 +212,8 @@ func (l *lookout) finding(ctx context.Context, m *sarama.TopicMetadata, configs 
 		if err != nil {
 			return finding{err: fmt.Errorf("create the topic: %w", err)}
 		}
-		return finding{err: fmt.Errorf("just created: %w", sarama.ErrLeaderNotAvailable)}
+		k.log.Info("topic created", zap.String("topic", m.Name))
+		return finding{err: errCreated}
 	case sarama.ErrTopicAuthorizationFailed:
 		return finding{err: fmt.Errorf("%w: the principal needs DESCRIBE and WRITE on it", m.Err)}
 	default:
@@ -233,7 +240,8 @@ func (l *lookout) finding(ctx context.Context, m *sarama.TopicMetadata, configs 
 	case c.err == sarama.ErrNoError && c.maxMessageBytes > 0:
 		info.limit = c.maxMessageBytes
 		l.nameWeakness(m.Name, replicas, c)
-	case c.err == sarama.ErrNoError, c.err == sarama.ErrTopicAuthorizationFailed, c.err == sarama.ErrClusterAuthorizationFailed:
+	case c.err == sarama.ErrNoError, c.err == sarama.ErrTopicAuthorizationFailed,
+		c.err == sarama.ErrClusterAuthorizationFailed:
 		info.limit = defaultMaxMessageBytes
 		l.nameBlindness(m.Name)
 	default:

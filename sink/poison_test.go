@@ -149,7 +149,7 @@ func TestPoison_Stop(t *testing.T) {
 		s.until("the stop", func() bool { return len(s.poison) == 1 })
 		require.Empty(t, s.settled)
 
-		s = begin(t, k, checkpoint.Run{Verdicts: map[checkpoint.Position]checkpoint.Verdict{position(150): checkpoint.VerdictRetry}})
+		s = begin(t, k, judged(150, checkpoint.VerdictRetry))
 		s.lsn = 149
 		s.publish(s.event("orders", "key-0", value([]byte("mended"))), s.event("orders", "key-1"))
 		k.Flush()
@@ -177,7 +177,7 @@ func TestPoison_Verdicts(t *testing.T) {
 					s.withCulprit(20, 10)
 					s.until("the stop", func() bool { return len(s.poison) == 1 })
 				}
-				s := begin(t, k, checkpoint.Run{Verdicts: map[checkpoint.Position]checkpoint.Verdict{position(10): verdict}})
+				s := begin(t, k, judged(10, verdict))
 				s.withCulprit(20, 10)
 				s.until("the verdict", func() bool { return len(s.settled) == 19 && len(s.poison) == 1 })
 				require.Equal(t, action, s.poison[0].Action)
@@ -186,7 +186,7 @@ func TestPoison_Verdicts(t *testing.T) {
 	}
 	c := fakeKafka(t, kfake.SeedTopics(1, "orders"))
 	k := start(t, c.ListenAddrs(), nil)
-	_, err := tryBegin(t, k, checkpoint.Run{Verdicts: map[checkpoint.Position]checkpoint.Verdict{position(10): checkpoint.VerdictDeadLetter}})
+	_, err := tryBegin(t, k, judged(10, checkpoint.VerdictDeadLetter))
 	require.ErrorContains(t, err, "none is configured")
 }
 
@@ -210,7 +210,8 @@ func TestPoison_DeadLetter(t *testing.T) {
 		require.Equal(t, culprit, string(letter.Value))
 		require.Equal(t, "key-0", string(letter.Key))
 		for name, want := range map[string]string{
-			"id": "id-150", headerSourcePosition: position(150).String(), headerDeadTopic: "orders", headerDeadReason: s.poison[0].Reason,
+			"id": "id-150", headerSourcePosition: position(150).String(),
+			headerDeadTopic: "orders", headerDeadReason: s.poison[0].Reason,
 		} {
 			got, ok := header(letter, name)
 			require.True(t, ok, name)
@@ -265,6 +266,11 @@ func TestPoison_Unfit(t *testing.T) {
 	require.EqualValues(t, 3, s.poison[0].Seq)
 	require.Equal(t, checkpoint.DeadLettered, s.poison[1].Action)
 	require.Len(t, consume(t, c.ListenAddrs(), 1, "dead")[0].Value, 1000)
+}
+
+// judged is a run with a verdict about one event.
+func judged(lsn uint64, v checkpoint.Verdict) checkpoint.Run {
+	return checkpoint.Run{Verdicts: map[checkpoint.Position]checkpoint.Verdict{position(lsn): v}}
 }
 
 func text(s string) *string { return &s }

@@ -20,9 +20,7 @@ import (
 func TestReal_Codecs(t *testing.T) {
 	t.Parallel()
 	kafka := testenv.Kafka(t)
-	for _, codec := range []sarama.CompressionCodec{
-		sarama.CompressionNone, sarama.CompressionGZIP, sarama.CompressionSnappy, sarama.CompressionLZ4, sarama.CompressionZSTD,
-	} {
+	for codec := sarama.CompressionNone; codec <= sarama.CompressionZSTD; codec++ {
 		t.Run(codec.String(), func(t *testing.T) {
 			t.Parallel()
 			topic := kafka.Topic(t, 3, nil)
@@ -41,9 +39,7 @@ func TestReal_Codecs(t *testing.T) {
 func TestReal_LargestRecord(t *testing.T) {
 	t.Parallel()
 	kafka := testenv.Kafka(t)
-	for _, codec := range []sarama.CompressionCodec{
-		sarama.CompressionNone, sarama.CompressionGZIP, sarama.CompressionSnappy, sarama.CompressionLZ4, sarama.CompressionZSTD,
-	} {
+	for codec := sarama.CompressionNone; codec <= sarama.CompressionZSTD; codec++ {
 		t.Run(codec.String(), func(t *testing.T) {
 			t.Parallel()
 			const limit = 100_000
@@ -90,7 +86,9 @@ func TestReal_RefusedRecords(t *testing.T) {
 		"timestamp ahead": {nil, func(ev *decoder.Event) {
 			ev.Timestamp = time.Now().Add(3*time.Hour).UTC().AppendFormat(nil, "2006-01-02 15:04:05+00")
 		}},
-		"null key in a compacted topic": {map[string]string{"cleanup.policy": "compact"}, func(ev *decoder.Event) { ev.Key = nil }},
+		"null key in a compacted topic": {
+			map[string]string{"cleanup.policy": "compact"}, func(ev *decoder.Event) { ev.Key = nil },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

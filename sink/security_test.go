@@ -56,7 +56,9 @@ func TestSecurity_TLS(t *testing.T) {
 func TestConfig_ListsEveryFault(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{DeadTopic: "no topic"})
-	for _, fault := range []string{"Stream", "Brokers", "Topic is nil", "policy", "DeadTopic", "BatchBytes", "Timeout", "Backoff", "Logger"} {
+	for _, fault := range []string{
+		"Stream", "Brokers", "Topic is nil", "policy", "DeadTopic", "BatchBytes", "Timeout", "Backoff", "Logger",
+	} {
 		require.ErrorContains(t, err, fault)
 	}
 	_, err = New(testConfig(t, []string{"127.0.0.1:1"}, func(c *Config) { c.OnPoison = DeadLetter }))

@@ -176,16 +176,19 @@ func (k *Kafka) newBatch() *batch {
 	if n := len(k.free); n > 0 {
 		b := k.free[n-1]
 		k.free = k.free[:n-1]
+		k.freeBytes -= b.memory()
 		return b
 	}
 	return &batch{firstSequence: -1}
 }
 
-// release returns a batch's memory for reuse, unless it is unusually large or many are free.
+// release keeps a batch's memory for reuse, unless enough is kept already: a partition with little to
+// do may get a large one.
 func (k *Kafka) release(b *batch) {
-	const most = 64
-	if len(k.free) < most && cap(b.buf) <= 2*k.cfg.BatchBytes {
+	const most = 8 << 20 // bytes
+	if k.freeBytes+b.memory() <= most {
 		b.reset()
 		k.free = append(k.free, b)
+		k.freeBytes += b.memory()
 	}
 }

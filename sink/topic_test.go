@@ -139,6 +139,7 @@ func TestTopic_RecordedCountDiffers(t *testing.T) {
 	s.some("orders", 100)
 	var changed *checkpoint.PartitionsChangedError
 	require.ErrorAs(t, s.fails(), &changed)
-	require.Never(t, func() bool { return len(log.of(0))+len(log.of(1))+len(log.of(2)) > 0 }, 200*time.Millisecond, 10*time.Millisecond)
+	require.Never(t, func() bool { return len(log.of(0))+len(log.of(1))+len(log.of(2)) > 0 },
+		200*time.Millisecond, 10*time.Millisecond)
 	require.Empty(t, s.settled)
 }

@@ -1,0 +1,114 @@
+package sink
+
+import (
+	"errors"
+	"maps"
+
+	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/decoder"
+)
+
+// Publish implements cdc.Sink.
+func (k *Kafka) Publish(seq uint64, ev *decoder.Event) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.run == nil || k.run.stopped || k.run.failed {
+		return
+	}
+	e, c, fault := k.record(seq, ev)
+	k.name = k.name[:0]
+	if ev.Fault == nil {
+		k.name = k.cfg.Topic.appendTopic(k.name, ev.Route)
+	}
+	switch {
+	case fault != "":
+		k.poison(k.topicName(), e, c, fault)
+	case len(k.run.Verdicts) > 0 || len(k.condemned) > 0 || len(k.run.dead) > 0:
+		k.publishJudged(e, c)
+	default:
+		if t := k.topic(k.name); t != nil {
+			k.place(t, e, c)
+		} else {
+			k.poison("", e, c, checkTopic(k.name))
+		}
+	}
+}
+
+// publishJudged is Publish while some event or key of the stream has been judged before.
+func (k *Kafka) publishJudged(e entry, c content) {
+	if !k.run.pruned { // the log is read forwards: what lies before a run's first event never comes again
+		k.run.pruned = true
+		maps.DeleteFunc(k.condemned, func(pos checkpoint.Position, _ string) bool { return pos.Compare(e.pos) < 0 })
+	}
+	name := k.topicName()
+	reason, condemned := k.condemned[e.pos]
+	v, judged := k.run.Verdicts[e.pos]
+	switch {
+	case judged && v != checkpoint.VerdictRetry && !condemned:
+		reason = "released by the operator"
+		fallthrough
+	case condemned:
+		k.poison(name, e, c, reason)
+	case k.followsDeadKey(name, e, c):
+		k.deadLetter(name, e, c, reasonFollows)
+	default:
+		if t := k.topic(k.name); t != nil {
+			k.place(t, e, c)
+		} else {
+			k.poison("", e, c, checkTopic(k.name))
+		}
+	}
+}
+
+// topicName is the present event's topic. What cannot be one is a column's value, and not told.
+func (k *Kafka) topicName() string {
+	if checkTopic(k.name) != "" {
+		return ""
+	}
+	return string(k.name)
+}
+
+// record gathers what a record is made of. A fault is a reason why the event cannot be one.
+func (k *Kafka) record(seq uint64, ev *decoder.Event) (entry, content, string) {
+	e := entry{seq: seq, pos: ev.Position, mapping: ev.Mapping, commit: ev.CommitTime.UnixMicro()}
+	c := content{id: ev.ID, key: ev.Key, value: ev.Payload, kind: ev.Type, trace: ev.TraceParent}
+	stamp, fault := ev.CommitTime, ""
+	if ev.Timestamp != nil {
+		t, err := ev.Time()
+		if err != nil {
+			fault = err.Error()
+		} else {
+			stamp = t
+		}
+	}
+	e.stamp = clampMillis(stamp)
+	if ev.Headers != nil {
+		var err error
+		if k.headers, err = appendRowHeaders(k.headers[:0], ev.Headers); err != nil {
+			k.headers = appendHeader(k.headers[:0], []byte(headerDeadHeaders), ev.Headers)
+			fault = err.Error()
+		}
+		c.headers = k.headers
+	}
+	if ev.Fault != nil {
+		fault = ev.Fault.Error()
+	}
+	e.size = int32(recordSize(c, k.constant, 0))
+	return e, c, fault
+}
+
+// reserved are the names that a row's own headers cannot have, since walrelay sets them.
+func reserved(name string) bool {
+	return name == headerID || name == headerType || len(name) >= 9 && name[:9] == "walrelay-"
+}
+
+func appendRowHeaders(dst, object []byte) ([]byte, error) {
+	err := decoder.ParseHeaders(object, func(key, value []byte) error {
+		if reserved(string(key)) {
+			return errors.New("headers: a name is one that walrelay sets itself (id, eventType, walrelay-*)")
+		}
+		dst = appendHeader(dst, key, value)
+		return nil
+	})
+	return dst, err
+}
