@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"slices"
@@ -218,4 +219,45 @@ func TestReal_LeaderLost(t *testing.T) {
 	}
 	s.delivered(kafka.Addrs(), topic)
 	require.Eventually(t, func() bool { return len(k.Troubles()) == 0 }, patience, 10*time.Millisecond)
+}
+
+// A broker that freezes: the next run and the end of the sink do not wait for it longer than for a timeout.
+func TestReal_BrokerFrozen(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts a broker of its own")
+	}
+	kafka := testenv.StartKafka(t, testenv.KafkaConfig{})
+	topic := kafka.Topic(t, 6, nil)
+	k, err := New(testConfig(t, kafka.Addrs(), func(c *Config) { c.BatchBytes = 1 << 20 }))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	s := begin(t, k, checkpoint.Run{})
+	s.some(topic, 1000)
+	s.settle()
+
+	kafka.PauseBroker(t, 0)
+	for range 300 { // more than the socket's buffers take
+		s.publish(s.event(topic, "", value(make([]byte, 200_000))))
+	}
+	k.Flush()
+	require.Eventually(t, func() bool { return len(k.Troubles()) > 0 }, patience, 10*time.Millisecond)
+	began := time.Now()
+	again := begin(t, k, checkpoint.Run{}) // the producer id is known: nothing has to be asked
+	require.Less(t, time.Since(began), k.cfg.Timeout+2*time.Second)
+	again.lsn = 1000
+	again.some(topic, 100)
+	kafka.ResumeBroker(t, 0)
+	again.settle()
+
+	kafka.PauseBroker(t, 0)
+	again.some(topic, 100)
+	began = time.Now()
+	cancel()
+	require.NoError(t, <-done)
+	require.Less(t, time.Since(began), 2*time.Second)
+	kafka.ResumeBroker(t, 0)
 }
