@@ -45,6 +45,8 @@ func TestKill(t *testing.T) {
 			s.awaitKill(random, (n+1)*events/(kills+1))
 			relay.Kill(t)
 			dead = append(dead, endOffsets(t, s.cluster, s.topic))
+			// Every other time a window that is smaller than some transactions.
+			s.set("WALRELAY_IN_FLIGHT_EVENTS", []string{"300", "65536"}[n%2])
 			relay = s.start()
 		}
 		require.NoError(t, group.Wait())
