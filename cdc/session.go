@@ -73,7 +73,7 @@ func (s *session) run(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil && !Fatal(err):
 		return s.drain(ctx)
-	case errors.As(err, &changed): // reported once everything that can be settled is
+	case errors.As(err, &changed): // comes once everything that was accepted is settled
 		return errors.Join(err, s.farewell(ctx))
 	}
 	return err

@@ -31,6 +31,7 @@ func (k *Kafka) answer(req *request, res *sarama.ProduceResponse, err error) {
 		}
 	}
 	if current {
+		req.run.reporting++
 		for i, b := range req.batches {
 			if k.answerBatch(req.parts[i], b, block(res, req.parts[i]), err) {
 				req.done = append(req.done, settled{topic: req.parts[i].topic.name, batch: b})
@@ -52,6 +53,10 @@ func (k *Kafka) answer(req *request, res *sarama.ProduceResponse, err error) {
 		}
 	}
 	k.mu.Lock()
+	if current {
+		req.run.reporting--
+		k.failDrained()
+	}
 	k.recycle(req)
 	k.mu.Unlock()
 }

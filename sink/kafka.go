@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -61,7 +62,10 @@ type run struct {
 	// to other partitions.
 	stopped bool
 	failed  bool
-	pruned  bool // condemned holds nothing of before the run
+	// ending is why the run ends once what it accepted is settled.
+	ending    error
+	reporting int  // answers taken in and not yet reported to the mailbox
+	pruned    bool // condemned holds nothing of before the run
 }
 
 type producerID struct {
@@ -264,6 +268,29 @@ func (k *Kafka) flush() {
 func (k *Kafka) stop() {
 	k.run.stopped = true
 	k.flush()
+}
+
+// end ends the run for a reason that needs everything accepted before it to be settled first.
+// Called with mu held.
+func (k *Kafka) end(err error) {
+	if k.run.ending == nil {
+		k.run.ending = err
+	}
+	k.stop()
+	k.failDrained()
+}
+
+// failDrained ends a run that is ending and has nothing left. Called with mu held.
+func (k *Kafka) failDrained() {
+	if k.run == nil || k.run.ending == nil || k.run.reporting > 0 {
+		return
+	}
+	for _, t := range k.topics {
+		if slices.ContainsFunc(t.partitions, (*partition).busy) {
+			return
+		}
+	}
+	k.fail(k.run.ending)
 }
 
 // Troubles lists what keeps topics and brokers from working, by name, oldest first.

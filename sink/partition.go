@@ -38,6 +38,11 @@ type partition struct {
 	proven       time.Time
 }
 
+// busy reports whether the partition has anything that is not acknowledged.
+func (p *partition) busy() bool {
+	return p.open != nil || len(p.queue) > 0 || len(p.inFlight) > 0 || len(p.failed) > 0
+}
+
 // close moves the open batch to the queue.
 func (p *partition) close() {
 	if p.open != nil {

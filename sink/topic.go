@@ -119,11 +119,10 @@ func (k *Kafka) fence(t *topic, info *topicInfo) bool {
 		k.fail(changed)
 		return false
 	}
-	k.stop()
-	k.run.Mailbox.Fail(changed)
 	for _, p := range t.partitions {
 		k.lead(p, info.leaders[p.id])
 	}
+	k.end(changed)
 	return false
 }
 
