@@ -245,7 +245,8 @@ func TestJudge_FindsFaults(t *testing.T) {
 	}
 	record := func(id int, key string, partition int32, change ...func(*kgo.Record)) *kgo.Record {
 		r := &kgo.Record{Key: []byte(key), Value: []byte("v"), Partition: partition, Headers: []kgo.RecordHeader{
-			{Key: "id", Value: fmt.Append(nil, id)}, {Key: "walrelay-stream", Value: []byte("s")},
+			{Key: "id", Value: fmt.Append(nil, id)},
+			{Key: "walrelay-stream", Value: []byte("s")},
 			{Key: "walrelay-position", Value: fmt.Appendf(nil, "00000001-00000001-0000000000000010-%08X", id)},
 		}}
 		for _, c := range change {
@@ -254,28 +255,57 @@ func TestJudge_FindsFaults(t *testing.T) {
 		return r
 	}
 	a0, b1, a2, a3 := record(0, "a", 0), record(1, "b", 0), record(2, "a", 0), record(3, "a", 0)
+	changed := func(id int, change func(*kgo.Record)) *kgo.Record { return record(id, "a", 0, change) }
 	at := func(position string) func(*kgo.Record) {
 		return func(r *kgo.Record) { r.Headers[2].Value = []byte(position) }
 	}
+	type records []*kgo.Record
 	for name, test := range map[string]struct {
-		records    []*kgo.Record
+		records    records
 		duplicates int
 		faults     []string
 	}{
-		"all":               {[]*kgo.Record{a0, b1, a2, a3}, 0, nil},
-		"repeated tail":     {[]*kgo.Record{a0, b1, a2, b1, a2, a3}, 2, nil},
-		"repeated twice":    {[]*kgo.Record{a0, b1, a0, a0, b1, a2, a3}, 3, nil},
-		"lost":              {[]*kgo.Record{a0, b1, a2}, 0, []string{"lost"}},
-		"lost in between":   {[]*kgo.Record{a0, b1, a3}, 0, []string{"lost", "reordered", "reordered after dropping by position"}},
-		"phantom":           {[]*kgo.Record{a0, b1, a2, a3, record(4, "a", 0)}, 0, []string{"phantom"}},
-		"wrong key":         {[]*kgo.Record{a0, record(1, "a", 0), a2, a3}, 0, []string{"altered"}},
-		"null value":        {[]*kgo.Record{a0, b1, a2, record(3, "a", 0, func(r *kgo.Record) { r.Value = nil })}, 0, []string{"altered"}},
-		"reordered":         {[]*kgo.Record{a0, b1, a3, a2}, 0, []string{"reordered", "position not growing", "reordered after dropping by position", "lost by dropping by position"}},
-		"other partition":   {[]*kgo.Record{a0, b1, a2, record(3, "a", 1)}, 0, []string{"key in two partitions"}},
-		"gap in repeats":    {[]*kgo.Record{a0, b1, a2, a0, a2, a3}, 2, []string{"gap in a repeat"}},
-		"unstable position": {[]*kgo.Record{a0, b1, a2, a3, record(3, "a", 0, at("00000001-00000001-0000000000000020-00000000"))}, 1, []string{"second position", "kept twice after dropping by position"}},
-		"no position":       {[]*kgo.Record{a0, b1, a2, record(3, "a", 0, at("00000001-00000001-10-0"))}, 0, []string{"headers"}},
-		"other stream":      {[]*kgo.Record{a0, b1, a2, record(3, "a", 0, func(r *kgo.Record) { r.Headers[1].Value = []byte("t") })}, 0, []string{"stream changed"}},
+		"all":             {records{a0, b1, a2, a3}, 0, nil},
+		"repeated tail":   {records{a0, b1, a2, b1, a2, a3}, 2, nil},
+		"repeated twice":  {records{a0, b1, a0, a0, b1, a2, a3}, 3, nil},
+		"lost":            {records{a0, b1, a2}, 0, []string{"lost"}},
+		"phantom":         {records{a0, b1, a2, a3, record(4, "a", 0)}, 0, []string{"phantom"}},
+		"wrong key":       {records{a0, record(1, "a", 0), a2, a3}, 0, []string{"altered"}},
+		"other partition": {records{a0, b1, a2, record(3, "a", 1)}, 0, []string{"key in two partitions"}},
+		"gap in repeats":  {records{a0, b1, a2, a0, a2, a3}, 2, []string{"gap in a repeat"}},
+		"null value": {
+			records{a0, b1, a2, changed(3, func(r *kgo.Record) { r.Value = nil })},
+			0,
+			[]string{"altered"},
+		},
+		"no position": {
+			records{a0, b1, a2, changed(3, at("00000001-00000001-10-0"))},
+			0,
+			[]string{"headers"},
+		},
+		"other stream": {
+			records{a0, b1, a2, changed(3, func(r *kgo.Record) { r.Headers[1].Value = []byte("t") })},
+			0,
+			[]string{"stream changed"},
+		},
+		"lost in between": {
+			records{a0, b1, a3},
+			0,
+			[]string{"lost", "reordered", "reordered after dropping by position"},
+		},
+		"reordered": {
+			records{a0, b1, a3, a2},
+			0,
+			[]string{
+				"reordered", "position not growing",
+				"reordered after dropping by position", "lost by dropping by position",
+			},
+		},
+		"unstable position": {
+			records{a0, b1, a2, a3, changed(3, at("00000001-00000001-0000000000000020-00000000"))},
+			1,
+			[]string{"second position", "kept twice after dropping by position"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

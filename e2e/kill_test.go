@@ -35,12 +35,12 @@ func TestKill(t *testing.T) {
 		group, ctx := errgroup.WithContext(t.Context())
 		writers := make([]*writer, killWriters)
 		for i := range writers {
-			writers[i] = newWriter(s, i, uint64(seed)) //nolint:gosec // any bits will do
+			writers[i] = newWriter(s, i, uint64(seed))
 			group.Go(func() error { return writers[i].write(ctx, events/killWriters) })
 		}
 
-		random := rand.New(rand.NewPCG(uint64(seed), uint64(killWriters))) //nolint:gosec // to be repeated
-		dead := []offsets{}                                                // where the topic ended when walrelay had been killed
+		random := rand.New(rand.NewPCG(uint64(seed), killWriters)) // to be repeated
+		var dead []offsets                                         // where the topic ended when walrelay had been killed
 		for n := range kills {
 			s.awaitKill(random, (n+1)*events/(kills+1))
 			relay.Kill(t)
@@ -114,7 +114,8 @@ type writer struct {
 }
 
 func newWriter(s *setup, number int, seed uint64) *writer {
-	return &writer{s: s, number: number, random: rand.New(rand.NewPCG(seed, uint64(number)))} //nolint:gosec // to be repeated
+	random := rand.New(rand.NewPCG(seed, uint64(number))) // to be repeated
+	return &writer{s: s, number: number, random: random}
 }
 
 // write commits at least n events.
@@ -186,7 +187,8 @@ func (w *writer) insert(ctx context.Context, tx pgx.Tx) ([]event, error) {
 		events[i] = event{ids[i], keys[i], []byte(payloads[i])}
 	}
 	_, err := tx.Exec(ctx, `INSERT INTO public.outbox (id, aggregatetype, aggregateid, type, payload)
-		SELECT id, 'orders', key, 'created', payload FROM unnest($1::uuid[], $2::text[], $3::jsonb[]) AS e (id, key, payload)`,
+		SELECT id, 'orders', key, 'created', payload
+		FROM unnest($1::uuid[], $2::text[], $3::jsonb[]) AS e (id, key, payload)`,
 		ids, keys, payloads)
 	return events, err
 }

@@ -89,7 +89,8 @@ func TestLag_QuietOutbox(t *testing.T) {
 		server := testenv.StartPostgres(t, major, testenv.Config{Settings: map[string]string{"autovacuum": "off"}})
 		s := newSetup(t, server, testenv.Kafka(t), 1)
 		s.relay()
-		const noise = `CREATE TABLE noise (x text); INSERT INTO noise SELECT repeat('x', 1000) FROM generate_series(1, 100000)`
+		const noise = `CREATE TABLE noise (x text);
+			INSERT INTO noise SELECT repeat('x', 1000) FROM generate_series(1, 100000)`
 		for _, db := range []*testenv.Database{s.db, server.Database(t)} {
 			begin := s.lsn("pg_current_wal_lsn()")
 			db.Exec(t, noise)
