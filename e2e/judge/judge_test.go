@@ -1,0 +1,138 @@
+package judge_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/walrelay/walrelay/e2e/judge"
+)
+
+const topic = "t"
+
+// change is made to an otherwise right record.
+type change func(*kgo.Record)
+
+// record is the delivery of event n, at a position made of n and in epoch 1.
+func record(n int, key string, partition int32, changes ...change) *kgo.Record {
+	r := &kgo.Record{Topic: topic, Value: []byte("v"), Partition: partition, Headers: []kgo.RecordHeader{
+		{Key: "id", Value: fmt.Append(nil, n)}, {Key: "walrelay-stream", Value: []byte("s")}, {Key: "walrelay-position"},
+	}}
+	if key != "" {
+		r.Key = []byte(key)
+	}
+	at(1, n)(r)
+	for _, c := range changes {
+		c(r)
+	}
+	return r
+}
+
+func at(epoch, n int) change {
+	return header(2, fmt.Sprintf("%08X-00000001-0000000000000010-%08X", epoch, n))
+}
+
+func header(i int, value string) change {
+	return func(r *kgo.Record) { r.Headers[i].Value = []byte(value) }
+}
+
+// A judge that finds nothing is worth something only if it finds what is there.
+func TestJudge_FindsFaults(t *testing.T) {
+	t.Parallel()
+	// Events 0 to 5; those of "" have no key.
+	ledger := judge.NewLedger()
+	for n, key := range []string{"a", "b", "a", "a", "", ""} {
+		e := judge.Event{ID: fmt.Sprint(n), Topic: topic, Value: []byte("v")}
+		if key != "" {
+			e.Key = []byte(key)
+		}
+		require.NoError(t, ledger.Commit(e))
+	}
+	a0, b1, a2, a3 := record(0, "a", 0), record(1, "b", 0), record(2, "a", 0), record(3, "a", 0)
+	n4, n5 := record(4, "", 0), record(5, "", 1)
+	renewed := func(n int, partition int32) *kgo.Record { return record(n, "a", partition, at(2, n)) }
+
+	type records = []*kgo.Record
+	for name, test := range map[string]struct {
+		records    records
+		duplicates int
+		faults     []judge.Kind
+	}{
+		"all":                 {records{a0, b1, a2, a3, n4, n5}, 0, nil},
+		"repeated tail":       {records{a0, b1, a2, b1, a2, a3, n4, n5}, 2, nil},
+		"repeated twice":      {records{a0, b1, a0, a0, b1, a2, a3, n4, n5}, 3, nil},
+		"lost":                {records{a0, b1, a2, n4, n5}, 0, []judge.Kind{judge.Lost}},
+		"lost in between":     {records{a0, b1, a3, n4, n5}, 0, []judge.Kind{judge.Lost}},
+		"lost without key":    {records{a0, b1, a2, a3, n5}, 0, []judge.Kind{judge.Lost}},
+		"phantom":             {records{a0, b1, a2, a3, n4, n5, record(6, "a", 0)}, 0, []judge.Kind{judge.Phantom}},
+		"wrong key":           {records{a0, record(1, "a", 0), a2, a3, n4, n5}, 0, []judge.Kind{judge.Altered}},
+		"empty key":           {records{a0, b1, a2, a3, record(4, "", 0, func(r *kgo.Record) { r.Key = []byte{} }), n5}, 0, []judge.Kind{judge.Altered}},
+		"null value":          {records{a0, b1, a2, record(3, "a", 0, func(r *kgo.Record) { r.Value = nil }), n4, n5}, 0, []judge.Kind{judge.Altered}},
+		"wrong topic":         {records{a0, b1, a2, a3, n4, record(5, "", 1, func(r *kgo.Record) { r.Topic = "u" })}, 0, []judge.Kind{judge.Altered}},
+		"reordered":           {records{a0, b1, a3, a2, n4, n5}, 0, []judge.Kind{judge.Reordered, judge.PositionFell, judge.Dropped}},
+		"reordered positions": {records{a0, b1, record(2, "a", 0, at(1, 3)), record(3, "a", 0, at(1, 2)), n4, n5}, 0, []judge.Kind{judge.Reordered, judge.PositionFell, judge.Dropped}},
+		"swapped":             {records{a0, b1, record(3, "a", 0, at(1, 2)), record(2, "a", 0, at(1, 3)), n4, n5}, 0, []judge.Kind{judge.Reordered, judge.KeptReordered}},
+		"swapped without key": {records{a0, b1, a2, a3, record(5, "", 0), n4}, 0, []judge.Kind{judge.PositionFell, judge.Dropped}},
+		"other partition":     {records{a0, b1, a2, record(3, "a", 1), n4, n5}, 0, []judge.Kind{judge.MovedKey}},
+		"repeated elsewhere":  {records{a0, b1, a2, a3, n4, n5, record(4, "", 2)}, 1, []judge.Kind{judge.MovedKey, judge.KeptTwice}},
+		"gap in repeats":      {records{a0, b1, a2, a0, a2, a3, n4, n5}, 2, []judge.Kind{judge.GapInRepeat}},
+		"unstable position":   {records{a0, b1, a2, a3, record(3, "a", 0, at(1, 32)), record(4, "", 2), n5}, 1, []judge.Kind{judge.SecondPosition, judge.KeptTwice}},
+		"malformed position":  {records{a0, b1, a2, a3, record(3, "a", 0, header(2, "00000001-00000001-10-0")), n4, n5}, 0, []judge.Kind{judge.BadHeaders}},
+		"no stream":           {records{a0, b1, a2, record(3, "a", 0, header(1, "")), n4, n5}, 0, []judge.Kind{judge.BadHeaders, judge.StreamChanged}},
+		"other stream":        {records{a0, b1, a2, record(3, "a", 0, header(1, "z")), n4, n5}, 0, []judge.Kind{judge.StreamChanged}},
+
+		"new epoch":                 {records{a0, b1, a2, renewed(3, 0), record(4, "", 0, at(2, 4)), n5}, 0, nil},
+		"new epoch, repeated":       {records{a0, b1, a2, a3, renewed(2, 0), renewed(3, 0), record(4, "", 0, at(2, 4)), n5}, 2, nil},
+		"new partition":             {records{a0, b1, a2, n4, n5, renewed(3, 3)}, 0, nil},
+		"new partition read first":  {records{renewed(2, 3), renewed(3, 3), a0, b1, a2, n4, n5}, 1, nil},
+		"new partition, reordered":  {records{renewed(2, 3), a0, b1, a3, n4, n5}, 0, []judge.Kind{judge.Reordered}},
+		"new partition, kept twice": {records{renewed(3, 3), a0, b1, a2, n4, n5, record(3, "a", 3, at(2, 9))}, 1, []judge.Kind{judge.SecondPosition, judge.KeptTwice}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := judge.New(ledger)
+			for offset, r := range test.records {
+				r := *r
+				r.Offset = int64(offset)
+				j.See(&r)
+			}
+			v := j.Conclude()
+			require.ElementsMatch(t, test.faults, v.Kinds(), v.Err())
+			require.Equal(t, test.duplicates, v.Duplicates)
+			require.Equal(t, len(test.faults) == 0, v.Err() == nil)
+			require.NoError(t, v.Err(test.faults...))
+		})
+	}
+}
+
+func TestVerdict_CountsAndNamesFaults(t *testing.T) {
+	t.Parallel()
+	ledger := judge.NewLedger()
+	for n := range 3 {
+		require.NoError(t, ledger.Commit(judge.Event{ID: fmt.Sprint(n), Topic: topic, Key: []byte("a"), Value: []byte("v")}))
+	}
+	j := judge.New(ledger)
+	for offset, n := range []int{0, 1, 0, 1, 3} {
+		r := record(n, "a", 0)
+		r.Offset = int64(offset)
+		j.See(r)
+	}
+	v := j.Conclude()
+	require.Equal(t, "committed 3 delivered 2 lost 1 phantom 1 reordered 0 duplicated 2 after-dedup 2", v.String())
+	require.ErrorContains(t, v.Err(), `lost: 1, as ["2"]; phantom: 1, as ["3"]`)
+	p := judge.Partition{Topic: topic, ID: 0}
+	require.Equal(t, 1, v.RepeatsBetween(judge.Offsets{p: 3}, judge.Offsets{p: 5}))
+	require.Equal(t, 2, v.RepeatsBetween(nil, judge.Offsets{p: 5}))
+}
+
+func TestLedger_RefusesAnIDTwice(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"7", "00000000-0000-0000-0000-000000000007", "an id that is longer than sixteen bytes"} {
+		ledger := judge.NewLedger()
+		require.NoError(t, ledger.Commit(judge.Event{ID: id}))
+		require.ErrorContains(t, ledger.Commit(judge.Event{ID: id}), id)
+		require.Equal(t, 1, ledger.Len())
+	}
+}
