@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"testing"
 )
 
 // Ports are taken below the range from which Linux picks local ports for connections (32768 and up
@@ -54,3 +55,14 @@ func bindable(port int) bool {
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// Addr is a free loopback address for a server of the test's own, which nobody else gets while this
+// process runs.
+func Addr(t testing.TB) string {
+	t.Helper()
+	port, err := reservePort()
+	if err != nil {
+		t.Fatalf("reserve port: %v", err)
+	}
+	return loopback(port)
+}
