@@ -58,7 +58,7 @@ func (b *board) enter(state State, reason string) (changed bool) {
 			s.Stuck = nil
 		}
 		if state == StateConnecting || state == StateStandby {
-			s.InFlightEvents, s.InFlightBytes, s.OldestUnsettled = 0, 0, time.Time{}
+			s.InFlightEvents, s.InFlightBytes = 0, 0 // what was in flight is unsettled still, hence old
 		}
 	})
 	return changed

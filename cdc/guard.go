@@ -224,7 +224,11 @@ func (g *guard) checkPublication(ctx context.Context) error {
 	state, err := g.server.CheckPublication(ctx)
 	if err != nil {
 		if fatal, ok := errors.AsType[*FatalError](err); ok {
-			fatal.Problem += "; " + gapBetween(g.verified.LSN, g.now(ctx))
+			from := g.verified.LSN
+			if state.OID == 0 { // no publication: the slot has to go, and with it what is not confirmed
+				from = g.recorded
+			}
+			fatal.Problem += "; " + gapBetween(from, g.now(ctx))
 		}
 		return err
 	}

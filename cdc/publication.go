@@ -99,7 +99,8 @@ func (s *Server) CheckPublication(ctx context.Context) (PublicationState, error)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return PublicationState{}, &FatalError{
 			Object: quoted("publication", s.cfg.Publication), Problem: "does not exist; " + silentlySkipped,
-			Remedy: createPublication(s.cfg.Publication, s.cfg.Mappings) + ", " + republish(s.cfg.Stream),
+			Remedy: createPublication(s.cfg.Publication, s.cfg.Mappings) + ", " + dropUnreadable(s.cfg.Slot) + ", " +
+				republish(s.cfg.Stream),
 		}
 	}
 	if err != nil {
@@ -197,6 +198,14 @@ func (p *PublicationState) Equal(q PublicationState) bool {
 // gapBetween says which part of the log may hold rows that never arrive.
 func gapBetween(from, to pglogrepl.LSN) string {
 	return fmt.Sprintf("rows committed between %s and %s may be missing", from, to)
+}
+
+// dropUnreadable is what to do about a slot in whose log any row, of whatever table, was written while
+// there was no publication. PostgreSQL looks the publication up as it was then: up to 17 it does not
+// read past such a row, from 18 on it warns at each start from that slot.
+func dropUnreadable(slot string) string {
+	return "drop the slot, which stands before what was written meanwhile (SELECT pg_drop_replication_slot(" +
+		quoteLiteral(slot) + "))"
 }
 
 // republish is what to do about a gap.

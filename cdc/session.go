@@ -82,11 +82,18 @@ func (s *session) run(ctx context.Context) error {
 // stream reads until something ends it.
 func (s *session) stream(ctx context.Context) error {
 	frontend := s.server.Repl.Frontend()
-	s.server.burst.before = func(busy bool) error { return s.beforeRead(ctx, busy) }
+	var attended error // why a read was not tried
+	s.server.burst.before = func(busy bool) error {
+		attended = s.beforeRead(ctx, busy)
+		return attended
+	}
 	defer func() { s.server.burst.before = nil }()
 	for {
 		msg, err := frontend.Receive()
 		if err != nil {
+			if attended != nil {
+				return attended
+			}
 			if timeout(err) {
 				if err := s.checkSilence(); err != nil {
 					return err
@@ -360,9 +367,8 @@ func (s *session) unpublished(consequence string, err error) error {
 		Object: quoted("publication", s.cfg.Publication),
 		Problem: fmt.Sprintf("was not there when rows after %s of the log were written, and %s; "+
 			"rows committed after %s may be missing", s.received, consequence, s.confirmed),
-		Remedy: "create it again if it is missing, drop the slot, which stands before those rows " +
-			"(SELECT pg_drop_replication_slot(" + quoteLiteral(s.cfg.Slot) + ")), " + republish(s.cfg.Stream),
-		Err: err,
+		Remedy: "create it again if it is missing, " + dropUnreadable(s.cfg.Slot) + ", " + republish(s.cfg.Stream),
+		Err:    err,
 	}
 }
 

@@ -37,7 +37,7 @@ type Slot struct {
 
 	WALStatus          string // reserved, extended, unreserved, lost
 	InvalidationReason string // PostgreSQL 16: wal_removed or conflict; later: the server's; empty while valid
-	SafeWALSize        int64  // bytes until the slot may be lost; -1: no limit
+	SafeWALSize        *int64 // bytes until the slot may be lost, negative when that is due; nil: no limit
 	CatalogXminAge     int64  // transactions
 }
 
@@ -59,7 +59,7 @@ func slotColumns(version int) string {
 	return `s.slot_type = 'logical', coalesce(s.plugin, ''), coalesce(s.database, ''), s.temporary, s.two_phase,
 		` + failover + `, coalesce(s.active_pid, 0),
 		coalesce(s.confirmed_flush_lsn, '0/0')::text, coalesce(s.restart_lsn, '0/0')::text,
-		coalesce(s.wal_status, ''), ` + reason + `, coalesce(s.safe_wal_size, -1), coalesce(age(s.catalog_xmin), 0)`
+		coalesce(s.wal_status, ''), ` + reason + `, s.safe_wal_size, coalesce(age(s.catalog_xmin), 0)`
 }
 
 func (s *Slot) targets() []any {

@@ -70,7 +70,7 @@ func TestLagReader(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "reserved", before.WALStatus)
 		require.False(t, before.Active)
-		require.EqualValues(t, -1, before.SafeWALSize)
+		require.Nil(t, before.SafeWALSize)
 		require.WithinDuration(t, time.Now(), before.ServerTime, time.Minute)
 
 		db.Exec(t, "SELECT pg_logical_emit_message(true, 'x', repeat('y', 100000))")

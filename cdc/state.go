@@ -76,7 +76,7 @@ type Lag struct {
 	ActivePID          int32
 	WALStatus          string // reserved, extended, unreserved, lost
 	InvalidationReason string // PostgreSQL 16 says "conflict", 17 and later the reason; empty when valid
-	SafeWALSize        int64  // bytes that may still be written before the slot is lost; -1: no limit
+	SafeWALSize        *int64 // bytes until the slot may be lost, negative when that is due; nil: no limit
 	CatalogXminAge     int64  // transactions
 
 	ServerTime time.Time // the server's clock when it answered

@@ -38,7 +38,7 @@ func streaming() Status {
 func healthyLag() Lag {
 	return Lag{
 		Current: 0x1_0000_0400, ConfirmedFlush: 0x1_0000_0100, Restart: 0x1_0000_0000,
-		ConfirmedBytes: 0x300, RetainedBytes: 0x400, Active: true, WALStatus: "reserved", SafeWALBytes: 4096,
+		ConfirmedBytes: 0x300, RetainedBytes: 0x400, Active: true, WALStatus: "reserved", SafeWALBytes: new(int64(4096)),
 		CatalogXminAge: 12, ServerTime: noon().Add(ahead),
 	}
 }

@@ -89,7 +89,7 @@ func TestMetrics_NothingUnsettledIsNoLag(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	status, lag := streaming(), healthyLag()
-	status.OldestUnsettled, status.LastEvent, lag.SafeWALBytes = time.Time{}, time.Time{}, -1
+	status.OldestUnsettled, status.LastEvent, lag.SafeWALBytes = time.Time{}, time.Time{}, nil
 	f.status.Store(&status)
 	f.lag.Store(&lag)
 	samples := f.scrape(t)

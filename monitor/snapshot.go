@@ -84,10 +84,10 @@ func (s snapshot) collectLag(m metrics) {
 		m.gauge("walrelay_slot_wal_status", "1 for the slot's wal_status.", boolean(status == lag.WALStatus),
 			"status", status)
 	}
-	if lag.SafeWALBytes >= 0 {
+	if lag.SafeWALBytes != nil {
 		m.gauge("walrelay_slot_safe_wal_bytes",
 			"Write-ahead log that may still be written before the slot is lost; absent without a limit.",
-			float64(lag.SafeWALBytes))
+			float64(*lag.SafeWALBytes))
 	}
 	m.gauge("walrelay_slot_catalog_xmin_age", "Age of the slot's catalog_xmin, in transactions.",
 		float64(lag.CatalogXminAge))

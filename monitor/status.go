@@ -92,7 +92,7 @@ type Lag struct {
 	Active             bool   `json:"active"`
 	WALStatus          string `json:"wal_status"` // reserved, extended, unreserved, lost
 	InvalidationReason string `json:"invalidation_reason,omitempty"`
-	SafeWALBytes       int64  `json:"safe_wal_bytes"` // until the slot is lost; -1: no limit
+	SafeWALBytes       *int64 `json:"safe_wal_bytes,omitempty"` // until the slot may be lost; nil: no limit
 	CatalogXminAge     int64  `json:"catalog_xmin_age"`
 
 	ServerTime time.Time `json:"server_time"` // the server's clock when it answered

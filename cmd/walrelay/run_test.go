@@ -124,7 +124,7 @@ func TestShown_CarriesEverything(t *testing.T) {
 
 	require.Empty(t, zeroFields(t, shownLag(cdc.Lag{
 		Current: 1, ConfirmedFlush: 2, Restart: 3, ConfirmedBytes: 4, RetainedBytes: 5, Active: true, ActivePID: 6,
-		WALStatus: "lost", InvalidationReason: "x", SafeWALSize: 7, CatalogXminAge: 8, ServerTime: now,
+		WALStatus: "lost", InvalidationReason: "x", SafeWALSize: new(int64(7)), CatalogXminAge: 8, ServerTime: now,
 	})))
 }
 
