@@ -27,7 +27,9 @@ func scrape(t *testing.T) families {
 		Status: func() monitor.Status {
 			return monitor.Status{State: monitor.Streaming, LastReceived: now, LastEvent: now, LastProgress: now}
 		},
-		Lag: func(context.Context) (monitor.Lag, error) { return monitor.Lag{WALStatus: "reserved", SafeWALBytes: new(int64)}, nil },
+		Lag: func(context.Context) (monitor.Lag, error) {
+			return monitor.Lag{WALStatus: "reserved", SafeWALBytes: new(int64)}, nil
+		},
 	})
 	require.NoError(t, err)
 	server.Observer().Acked("orders", 1, []time.Time{now}, now)

@@ -16,6 +16,7 @@ type breach struct {
 	from int // the first major that has it; 0: all
 	hurt string
 	mend string // before the operator's word
+	slot bool   // it must go too
 	say  []string
 }
 
@@ -27,7 +28,7 @@ const (
 var breaches = []breach{
 	{
 		name: "dropped", hurt: "DROP PUBLICATION walrelay", mend: publish,
-		say: []string{`publication "walrelay"`, "does not exist"},
+		say: []string{`publication "walrelay"`, "drop the slot"}, slot: true,
 	},
 	{
 		name: "dropped and created again", hurt: "DROP PUBLICATION walrelay; " + publish,
@@ -89,11 +90,14 @@ func TestPublication_Breached(t *testing.T) {
 					if !running {
 						relay = s.start()
 					}
-					fatal(t, relay, append(b.say, "rows committed between ", "may be missing",
-						"walrelay stream new-epoch "+s.slot)...)
+					say := append(b.say, "rows committed ", " may be missing", "walrelay stream new-epoch "+s.slot)
+					fatal(t, relay, say...)
 					require.Less(t, time.Since(at), 10*time.Second) // a status interval is 0.2 s
 					if b.mend != "" {
 						s.db.Exec(t, b.mend)
+					}
+					if b.slot {
+						s.dropSlot()
 					}
 					relay = f.goesOn()
 				}
@@ -114,6 +118,13 @@ func TestPublication_ServerNotices(t *testing.T) {
 		f := follow(s)
 		relay := s.relay()
 		f.delivers()
+		require.Eventually(t, func() bool { // the last check that comes before its time, for the partitions of the topic
+			var checked bool
+			require.NoError(t, s.db.QueryRow(t, `SELECT (SELECT partitions <> '{}' FROM walrelay.streams) AND EXISTS (
+				SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'walrelay'
+				AND state = 'idle' AND query LIKE '%json_build_object(''oid''%')`).Scan(&checked))
+			return checked
+		}, wait, tick)
 		s.db.Exec(t, "DROP PUBLICATION walrelay")
 		f.skips()
 		say := []string{
@@ -125,9 +136,10 @@ func TestPublication_ServerNotices(t *testing.T) {
 		require.Less(t, time.Since(at), 15*time.Second)
 
 		s.db.Exec(t, publish)
+		s.idle()
 		s.run("stream", "new-epoch")
 		fatal(t, s.start(), say...)
-		s.db.Exec(t, "SELECT pg_drop_replication_slot($1)", s.slot)
+		s.dropSlot()
 		f.goesOn()
 	})
 }

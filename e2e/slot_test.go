@@ -49,7 +49,6 @@ func TestSlot_Moved(t *testing.T) {
 		} {
 			t.Log(c.name)
 			s.free(relay, c.running)
-			confirmed := s.registered("confirmed_lsn")
 			f.skips() // committed where the slot will not be
 			for sql := range strings.SplitSeq(fmt.Sprintf(c.hurt, s.slot), ";") {
 				s.db.Exec(t, sql)
@@ -59,8 +58,8 @@ func TestSlot_Moved(t *testing.T) {
 			} else {
 				relay = s.start()
 			}
-			fatal(t, relay, append(c.say, `slot "`+s.slot+`"`, "rows committed between "+confirmed+" and ",
-				"may be missing", "walrelay stream new-epoch "+s.slot)...)
+			message := fatal(t, relay, append(c.say, `slot "`+s.slot+`"`, "may be missing", "walrelay stream new-epoch "+s.slot)...)
+			require.Contains(t, message, "rows committed between "+s.registered("confirmed_lsn")+" and ")
 			relay = f.goesOn()
 		}
 	})
@@ -91,13 +90,13 @@ func TestSlot_Lost(t *testing.T) {
 		}
 		ends := func(relay *testenv.Process, say ...string) {
 			t.Helper()
-			confirmed := s.registered("confirmed_lsn")
-			fatal(t, relay, append(say, `slot "`+s.slot+`"`, "rows committed between "+confirmed+" and ",
+			message := fatal(t, relay, append(say, `slot "`+s.slot+`"`,
 				"pg_drop_replication_slot('"+s.slot+"')", "walrelay stream new-epoch "+s.slot)...)
+			require.Contains(t, message, "rows committed between "+s.registered("confirmed_lsn")+" and ")
 			// Not re-created, and the remedy's order is enforced.
 			lost("wal_status = 'lost'")
 			require.Contains(t, s.fails(1, "stream", "new-epoch"), "pg_drop_replication_slot('"+s.slot+"')")
-			s.db.Exec(t, "SELECT pg_drop_replication_slot($1)", s.slot)
+			s.dropSlot()
 		}
 		write := func() {
 			for range 8 {
@@ -315,13 +314,26 @@ func (s *setup) stop(relay *testenv.Process) {
 // cut ends the server's side of the stream.
 func (s *setup) cut() {
 	s.t.Helper()
-	const slot = " FROM pg_replication_slots WHERE slot_name = $1"
-	s.db.Exec(s.t, "SELECT pg_terminate_backend(active_pid)"+slot, s.slot)
+	s.db.Exec(s.t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1", s.slot)
+	s.idle()
+}
+
+// idle waits until the server has noticed that nobody streams any more.
+func (s *setup) idle() {
+	s.t.Helper()
 	require.Eventually(s.t, func() bool {
 		var active bool
-		require.NoError(s.t, s.db.QueryRow(s.t, "SELECT active"+slot, s.slot).Scan(&active))
+		require.NoError(s.t, s.db.QueryRow(s.t,
+			"SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)", s.slot).Scan(&active))
 		return !active
 	}, wait, tick)
+}
+
+// dropSlot is what some remedies ask for.
+func (s *setup) dropSlot() {
+	s.t.Helper()
+	s.idle()
+	s.db.Exec(s.t, "SELECT pg_drop_replication_slot($1)", s.slot)
 }
 
 // registered is a column of the stream's row in the registry, as text.
@@ -432,6 +444,7 @@ func (f *follower) sees(n int) *kgo.Record {
 func (f *follower) goesOn() *testenv.Process {
 	f.t.Helper()
 	before := f.registered("epoch")
+	f.idle()
 	f.run("stream", "new-epoch", f.slot)
 	relay := f.relay()
 	record := f.delivers()
