@@ -27,18 +27,26 @@ type drainRound struct {
 	Ratio float64 `json:"ratio,omitempty"`
 }
 
-// drainResult is what a drain took. Memory and counts are walrelay's only.
+// drainResult is what a drain took. Broker, memory and counts are walrelay's only.
 type drainResult struct {
 	Seconds              float64 `json:"seconds"`
 	EventsPerSecond      float64 `json:"events_per_second"`
 	CPUSeconds           float64 `json:"cpu_seconds"`
 	CPUSecondsPerMillion float64 `json:"cpu_seconds_per_million"`
-	// ServerCPUSeconds is what PostgreSQL's processes for the drain used: the other half of reading.
-	ServerCPUSeconds float64 `json:"server_cpu_seconds"`
-	BrokerCPUSeconds float64 `json:"broker_cpu_seconds,omitempty"`
-	PeakRSSBytes     int64   `json:"peak_rss_bytes,omitempty"`
-	Delivered        int     `json:"delivered,omitempty"` // records
-	Distinct         int     `json:"distinct,omitempty"`  // different events among them
+	PeakRSSBytes         int64   `json:"peak_rss_bytes,omitempty"`
+	Delivered            int     `json:"delivered,omitempty"` // records
+	Distinct             int     `json:"distinct,omitempty"`  // different events among them
+
+	// What others used meanwhile, without which a ratio cannot be understood on few cores:
+	// PostgreSQL's processes for this drain, the broker, and the whole machine.
+	ServerCPUSeconds  float64 `json:"server_cpu_seconds"`
+	BrokerCPUSeconds  float64 `json:"broker_cpu_seconds,omitempty"`
+	MachineCPUSeconds float64 `json:"machine_cpu_seconds"`
+}
+
+// strangers is what processes outside of the measurement used, so how far it was disturbed.
+func (r *drainResult) strangers() float64 {
+	return max(0, r.MachineCPUSeconds-r.CPUSeconds-r.ServerCPUSeconds-r.BrokerCPUSeconds)
 }
 
 type spread struct {

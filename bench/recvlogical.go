@@ -35,10 +35,16 @@ func (b *bench) drainReceive(ctx context.Context, task drainTask) (result drainR
 	if err != nil {
 		return result, err
 	}
+	meter, err := startMeter()
+	if err != nil {
+		return result, err
+	}
 	if err := receive.wait(ctx); err != nil {
 		return result, err
 	}
 	result.Seconds = time.Since(start).Seconds()
 	result.CPUSeconds = receive.cpu().Seconds()
-	return result, nil
+	machine, _, err := meter.used()
+	result.MachineCPUSeconds = machine.Seconds()
+	return result, err
 }

@@ -42,8 +42,8 @@ func (b *bench) drainRelay(ctx context.Context, task drainTask) (result drainRes
 		}
 	}
 
-	pid, broker := relay.cmd.Process.Pid, b.cluster.BrokerPID(0)
-	before, err := cpuOf(pid, broker)
+	pid := relay.cmd.Process.Pid
+	meter, err := startMeter(pid, b.cluster.BrokerPID(0))
 	if err != nil {
 		return result, err
 	}
@@ -51,12 +51,12 @@ func (b *bench) drainRelay(ctx context.Context, task drainTask) (result drainRes
 		return result, err
 	}
 	result.Seconds = time.Since(start).Seconds()
-	after, err := cpuOf(pid, broker)
+	machine, processes, err := meter.used()
 	if err != nil {
 		return result, err
 	}
-	result.CPUSeconds = (after[0] - before[0]).Seconds()
-	result.BrokerCPUSeconds = (after[1] - before[1]).Seconds()
+	result.MachineCPUSeconds = machine.Seconds()
+	result.CPUSeconds, result.BrokerCPUSeconds = processes[0].Seconds(), processes[1].Seconds()
 	if result.PeakRSSBytes, err = peakRSS(pid); err != nil {
 		return result, err
 	}

@@ -58,15 +58,16 @@ func (r *report) head(w io.Writer) {
 func (s *drainSeries) table(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "\nDrain: %d events of %.0f bytes, %d a transaction\n", s.Events, s.PayloadBytes, s.RowsPerTx)
 	columns := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprint(columns, "round\t\tseconds\tevents/s\tCPU s/million\tpeak MB\twalsender CPU s\tKafka CPU s\t\n")
+	_, _ = fmt.Fprint(columns, "round\t\tseconds\tevents/s\tCPU s/million\tpeak MB\t"+
+		"CPU s of walsender\tKafka\tstrangers\t\n")
 	for i, round := range s.Rounds {
 		r := round.Walrelay
-		_, _ = fmt.Fprintf(columns, "%d\t%s\t%.2f\t%.0f\t%.2f\t%.1f\t%.2f\t%.2f\t\n", i+1, relayName,
-			r.Seconds, r.EventsPerSecond, r.CPUSecondsPerMillion, float64(r.PeakRSSBytes)/1e6,
-			r.ServerCPUSeconds, r.BrokerCPUSeconds)
+		_, _ = fmt.Fprintf(columns, "%d\t%s\t%.2f\t%.0f\t%.2f\t%.1f\t%.2f\t%.2f\t%.2f\t\n",
+			i+1, relayName, r.Seconds, r.EventsPerSecond, r.CPUSecondsPerMillion, float64(r.PeakRSSBytes)/1e6,
+			r.ServerCPUSeconds, r.BrokerCPUSeconds, r.strangers())
 		if r := round.PgRecvlogical; r != nil {
-			_, _ = fmt.Fprintf(columns, "\t%s\t%.2f\t%.0f\t%.2f\t\t%.2f\t\t\n", receiveName,
-				r.Seconds, r.EventsPerSecond, r.CPUSecondsPerMillion, r.ServerCPUSeconds)
+			_, _ = fmt.Fprintf(columns, "\t%s\t%.2f\t%.0f\t%.2f\t\t%.2f\t\t%.2f\t\n",
+				receiveName, r.Seconds, r.EventsPerSecond, r.CPUSecondsPerMillion, r.ServerCPUSeconds, r.strangers())
 		}
 	}
 	_ = columns.Flush()

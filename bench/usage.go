@@ -10,17 +10,45 @@ import (
 	"time"
 )
 
-// cpuOf is what running processes have used of the processors so far, each.
-func cpuOf(pids ...int) ([]time.Duration, error) {
-	var used []time.Duration
-	for _, pid := range pids {
+// meter reads what the machine and some running processes use of the processors meanwhile.
+type meter struct {
+	pids   []int
+	before []time.Duration // the machine first
+}
+
+func startMeter(pids ...int) (*meter, error) {
+	m := &meter{pids: pids}
+	var err error
+	m.before, err = m.read()
+	return m, err
+}
+
+// used returns the machine's time, and those of the processes in their order.
+func (m *meter) used() (machine time.Duration, processes []time.Duration, err error) {
+	now, err := m.read()
+	if err != nil {
+		return 0, nil, err
+	}
+	for i := range now {
+		now[i] -= m.before[i]
+	}
+	return now[0], now[1:], nil
+}
+
+func (m *meter) read() ([]time.Duration, error) {
+	machine, err := cpuOfMachine()
+	if err != nil {
+		return nil, err
+	}
+	times := []time.Duration{machine}
+	for _, pid := range m.pids {
 		own, _, err := readCPU(pid)
 		if err != nil {
 			return nil, err
 		}
-		used = append(used, own)
+		times = append(times, own)
 	}
-	return used, nil
+	return times, nil
 }
 
 // cpuOfChildren is what a process's children had used that have ended.
@@ -36,20 +64,49 @@ func readCPU(pid int) (own, children time.Duration, err error) {
 		return 0, 0, fmt.Errorf("read processor time: %w", err)
 	}
 	// proc_pid_stat(5): pid (name) state …, where the name may hold anything; utime, stime, cutime and
-	// cstime are the fields 14 to 17. The unit is USER_HZ, 100 on every architecture that matters.
+	// cstime are the fields 14 to 17.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 15 {
 		return 0, 0, errors.New("read processor time: too few fields")
 	}
 	var times [4]time.Duration
 	for i := range times {
-		ticks, err := strconv.ParseInt(fields[11+i], 10, 64)
-		if err != nil {
-			return 0, 0, fmt.Errorf("read processor time: %w", err)
+		if times[i], err = parseTicks(fields[11+i]); err != nil {
+			return 0, 0, err
 		}
-		times[i] = time.Duration(ticks) * (time.Second / 100)
 	}
 	return times[0] + times[1], times[2] + times[3], nil
+}
+
+// cpuOfMachine is how long the processors have been busy, with whatever, or kept from us by the host.
+func cpuOfMachine() (time.Duration, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, fmt.Errorf("read processor time: %w", err)
+	}
+	line, _, _ := strings.Cut(string(stat), "\n")
+	fields := strings.Fields(line) // proc_stat(5): cpu user nice system idle iowait irq softirq steal …
+	if len(fields) < 9 {
+		return 0, errors.New("read processor time: too few fields")
+	}
+	var busy time.Duration
+	for _, i := range []int{1, 2, 3, 6, 7, 8} {
+		used, err := parseTicks(fields[i])
+		if err != nil {
+			return 0, err
+		}
+		busy += used
+	}
+	return busy, nil
+}
+
+// parseTicks reads a time in units of USER_HZ, which is 100 on every architecture that matters.
+func parseTicks(text string) (time.Duration, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read processor time: %w", err)
+	}
+	return time.Duration(n) * (time.Second / 100), nil
 }
 
 // peakRSS is the most memory that a running process has had resident, in bytes.
