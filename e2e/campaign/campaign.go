@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/walrelay/walrelay/e2e/judge"
+)
+
+const (
+	// recoveryLimit is for events to flow again once a fault is over, on a busy machine and with the
+	// backlog before them.
+	recoveryLimit = 2 * time.Minute
+	// settleLimit is for everything to be delivered and confirmed in the end.
+	settleLimit = 5 * time.Minute
+)
+
+// campaign writes, breaks and judges. It fails t for every fault of walrelay. The report is nil when
+// it did not come to a verdict.
+func campaign(ctx context.Context, t testing.TB, opts options) *report {
+	t.Helper()
+	t.Logf("seed %d, PostgreSQL %d, %s, for %v", opts.seed, opts.postgres, opts.delivery, opts.duration)
+	w := newWorld(t, opts)
+	if opts.logs != "" {
+		defer func() {
+			if err := w.relays.writeLogs(opts.logs); err != nil {
+				t.Errorf("%v", err)
+			}
+		}()
+	}
+	defer w.relays.stopAll()
+	w.relays.start(0)
+	p, err := newPulse(w)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	watching, stopWatching := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		p.watch(watching)
+	}()
+	defer func() {
+		stopWatching()
+		<-watched
+	}()
+	if _, err := w.relays.active(ctx); err != nil { // before that there is no slot
+		t.Fatalf("start: %v", err)
+	}
+
+	load := startWorkload(ctx, w, p)
+	episodes, struck := w.breakThings(ctx, p)
+	ended := load.end()
+	if err := errors.Join(struck, ended); err != nil {
+		t.Errorf("%v", err)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return w.judge(ctx, load, episodes)
+}
+
+// breakThings lets faults strike for the campaign's duration.
+func (w *world) breakThings(ctx context.Context, p *pulse) ([]episode, error) {
+	start := time.Now()
+	if _, err := p.flows(ctx, recoveryLimit); err != nil {
+		return nil, fmt.Errorf("at the start: %w", err)
+	}
+	var episodes []episode
+	cards := &deck{faults: w.options.faults, random: rand.New(rand.NewPCG(w.options.seed, 2))}
+	for time.Since(start) < w.options.duration && ctx.Err() == nil {
+		pause(ctx, between(w.random, 0, 3*time.Second))
+		if err := w.changeInstances(); err != nil {
+			return episodes, err
+		}
+		f := cards.next()
+		e := episode{fault: f}
+		if !await(ctx, time.Minute, func(ctx context.Context) bool {
+			var err error
+			e.before, err = judge.EndOffsets(ctx, w.cluster.Admin, w.topics...)
+			return err == nil
+		}) {
+			return episodes, errors.New("end offsets cannot be listed")
+		}
+		length := between(w.random, f.least, f.most)
+		began := time.Now()
+		w.t.Logf("%6.1fs %s for %v, streaming: %s", began.Sub(start).Seconds(), f.name, length.Round(time.Millisecond), w.who(ctx))
+		if err := f.strike(ctx, w, func() { pause(ctx, length) }); err != nil {
+			return episodes, fmt.Errorf("%s: %w", f.name, err)
+		}
+		var err error
+		lasted := time.Since(began)
+		if e.recovery, err = p.flows(ctx, recoveryLimit); err != nil {
+			return episodes, fmt.Errorf("after %s: %w", f.name, err)
+		}
+		w.t.Logf("        lasted %.1fs, recovered in %.1fs", lasted.Seconds(), e.recovery.Seconds())
+		episodes = append(episodes, e)
+	}
+	return episodes, nil
+}
+
+// changeInstances starts or stops a second instance now and then.
+func (w *world) changeInstances() error {
+	if w.random.IntN(3) > 0 {
+		return nil
+	}
+	for i, in := range w.relays.two {
+		if in.done == nil {
+			w.relays.start(i)
+			return nil
+		}
+	}
+	return w.relays.stop(w.random.IntN(2))
+}
+
+func (w *world) who(ctx context.Context) string {
+	name, _ := w.streaming(ctx)
+	if name == "" {
+		return "nobody"
+	}
+	return name
+}
+
+// judge lets everything settle, stops walrelay and compares.
+func (w *world) judge(ctx context.Context, load *workload, episodes []episode) *report {
+	if err := w.settled(ctx, settleLimit); err != nil {
+		w.t.Errorf("settle: %v", err) // and judge all the same
+	}
+	w.relays.stopAll()
+	for _, crash := range w.relays.crashes() {
+		w.t.Errorf("%s", crash)
+	}
+	r := &report{
+		Seed: w.options.seed, Postgres: fmt.Sprintf("%d.%d", w.server.Version/10000, w.server.Version%10000),
+		Delivery: w.options.delivery, Duration: w.options.duration, Exits: map[int]int{},
+	}
+	for _, wr := range append(load.writers, load.pulse.writer) {
+		r.RolledBack += wr.rolled
+		r.Unknown += wr.unknown
+	}
+	for _, in := range w.relays.two {
+		r.Starts += len(in.ended)
+		for code, n := range in.exits {
+			r.Exits[code] += n
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	verdict, err := judge.Topics(ctx, judge.Source{
+		Brokers: w.cluster.Addrs(), Topics: w.topics, Committed: w.options.delivery == exactlyOnce,
+	}, w.ledger)
+	if err != nil {
+		w.t.Fatalf("judge: %v", err)
+	}
+	end, err := judge.EndOffsets(ctx, w.cluster.Admin, w.topics...)
+	if err != nil {
+		w.t.Fatalf("list end offsets: %v", err)
+	}
+	// A request that the network or a stopped process delays is the late write of a zombie, too.
+	if err := verdict.Err(judge.GapInRepeat); err != nil {
+		w.t.Errorf("%v", err)
+	}
+	if w.options.delivery == exactlyOnce && verdict.Duplicates > 0 {
+		w.t.Errorf("%d duplicates in spite of exactly-once", verdict.Duplicates)
+	}
+	r.add(verdict, episodes, end)
+	return r
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// fault is one way to break something.
+type fault struct {
+	group, name, about string
+	onlyByName         bool
+
+	least, most time.Duration // how long it lasts
+	// strike breaks something, calls hold, and mends it. What mends itself needs no hold.
+	strike func(ctx context.Context, w *world, hold func()) error
+}
+
+// allFaults lists them in the order in which the report does.
+func allFaults() []*fault {
+	return slices.Concat(relayFaults(), postgresFaults(), kafkaFaults(), networkFaults())
+}
+
+// deck deals faults in random order, and each of them once before any of them again.
+type deck struct {
+	faults []*fault
+	left   []*fault
+	random *rand.Rand
+}
+
+func (d *deck) next() *fault {
+	if len(d.left) == 0 {
+		d.left = slices.Clone(d.faults)
+		d.random.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
+	}
+	f := d.left[0]
+	d.left = d.left[1:]
+	return f
+}

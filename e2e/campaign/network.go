@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// networkFaults are those of the connections between walrelay and one of the servers.
+func networkFaults() []*fault {
+	const group = "network"
+	var faults []*fault
+	for _, side := range []struct {
+		name string
+		wire func(w *world) *wire
+	}{
+		{"pg", func(w *world) *wire { return w.postgres }},
+		{"kafka", func(w *world) *wire { return w.kafka[w.random.IntN(brokers)] }},
+	} {
+		add := func(name, about string, least, most time.Duration, strike func(context.Context, *world, *wire, func()) error) {
+			faults = append(faults, &fault{
+				group: group, name: side.name + "-" + name, about: about, least: least, most: most,
+				strike: func(ctx context.Context, w *world, hold func()) error { return strike(ctx, w, side.wire(w), hold) },
+			})
+		}
+		add("latency", "answers come late", 2*time.Second, 6*time.Second,
+			poisoned("latency", map[string]int{"latency": 400, "jitter": 300}))
+		add("bandwidth", "few bytes a second in both directions", 2*time.Second, 6*time.Second,
+			poisoned("bandwidth", map[string]int{"rate": 20}))
+		add("reset", "connections are reset as soon as anything is sent", time.Second, 5*time.Second,
+			poisoned("reset_peer", map[string]int{"timeout": 50}))
+		add("half-open", "connections stay, and nothing arrives", 2*time.Second, 14*time.Second,
+			poisoned("timeout", map[string]int{"timeout": 0}))
+		add("slow-close", "connections are ended, and the end arrives late", time.Second, 3*time.Second, slowClose)
+		add("cut", "connections are ended and refused", 0, 5*time.Second, cut)
+	}
+	return faults
+}
+
+// poisoned adds a toxic in one direction or in both.
+func poisoned(kind string, attributes map[string]int) func(context.Context, *world, *wire, func()) error {
+	return func(ctx context.Context, w *world, wire *wire, hold func()) error {
+		for _, stream := range pick(w.random, []string{"upstream"}, []string{"downstream"}, []string{"upstream", "downstream"}) {
+			if err := wire.poison(toxic{Type: kind, Stream: stream, Attributes: attributes}); err != nil {
+				return err
+			}
+		}
+		hold()
+		wire.heal(ctx)
+		return nil
+	}
+}
+
+// slowClose makes the ends of connections late, and then ends them on the server's side.
+func slowClose(ctx context.Context, w *world, wire *wire, hold func()) error {
+	for _, stream := range []string{"upstream", "downstream"} {
+		if err := wire.poison(toxic{Type: "slow_close", Stream: stream, Attributes: map[string]int{"delay": 2000}}); err != nil {
+			return err
+		}
+	}
+	hold()
+	if wire == w.postgres {
+		if _, pid := w.streaming(ctx); pid != 0 {
+			if _, err := w.db.Conn.Exec(ctx, "SELECT pg_terminate_backend($1)", pid); err != nil {
+				return err
+			}
+		}
+	} else if err := wire.cutAndMend(); err != nil {
+		return err
+	}
+	hold()
+	wire.heal(ctx)
+	return nil
+}
+
+func cut(_ context.Context, _ *world, wire *wire, hold func()) error {
+	wire.cut()
+	hold()
+	return wire.mend()
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/walrelay/walrelay/e2e/judge"
+	"github.com/walrelay/walrelay/testenv"
+)
+
+const (
+	brokers    = 3
+	partitions = 4 // of a topic, at first
+	slot       = "campaign"
+	prefix     = "campaign." // of the topics
+)
+
+// kinds are the aggregate types. Most events of the last have no key.
+//
+//nolint:gochecknoglobals // a constant
+var kinds = []string{"orders", "payments", "shipments", "audits"}
+
+// world is all that a campaign happens in.
+type world struct {
+	t        testing.TB
+	options  options
+	random   *rand.Rand // of the faults
+	server   *testenv.Server
+	db       *testenv.Database
+	cluster  *testenv.Cluster
+	postgres *wire
+	kafka    []*wire
+	relays   *relays
+	ledger   *judge.Ledger
+	topics   []string
+	buckets  atomic.Int32 // partitions of the table outbox_parts
+	columns  int          // that a fault has added
+}
+
+// newWorld starts PostgreSQL and Kafka, but no walrelay.
+func newWorld(t testing.TB, opts options) *world {
+	t.Helper()
+	w := &world{t: t, options: opts, random: rand.New(rand.NewPCG(opts.seed, 0)), ledger: judge.NewLedger()}
+	net := newWires()
+	w.server = testenv.StartPostgres(t, opts.postgres, testenv.Config{Settings: map[string]string{
+		"wal_sender_timeout": "6s",
+		"max_wal_size":       "256MB", // several checkpoints in a campaign
+	}})
+	w.db = w.server.Database(t)
+	w.postgres = net.to(t, "postgres", fmt.Sprintf("127.0.0.1:%d", w.server.Port))
+	w.cluster = testenv.StartKafka(t, testenv.KafkaConfig{
+		Brokers:  brokers,
+		Settings: map[string]string{"min.insync.replicas": "2", "controlled.shutdown.enable": "true"},
+		Listener: &testenv.Listener{Protocol: "PLAINTEXT", Advertise: func(broker int, addr string) string {
+			w.kafka = append(w.kafka, net.to(t, fmt.Sprintf("broker-%d", broker), addr))
+			return w.kafka[broker].addr()
+		}},
+	})
+	for _, kind := range kinds {
+		w.topics = append(w.topics, prefix+kind)
+		w.cluster.CreateTopic(t, prefix+kind, partitions, nil)
+	}
+	w.db.Exec(t, outboxSQL)
+	w.addBucket(t)
+	w.relays = newRelays(w)
+	w.relays.command(t, "migrate", "up")
+	return w
+}
+
+// outboxSQL creates two outbox tables, one of them partitioned. Keys may be NULL.
+const outboxSQL = `
+	CREATE TABLE outbox (
+		id uuid PRIMARY KEY, aggregatetype text NOT NULL, aggregateid text, type text NOT NULL, payload text, bucket int
+	);
+	CREATE TABLE outbox_parts (
+		id uuid, aggregatetype text NOT NULL, aggregateid text, type text NOT NULL, payload text, bucket int,
+		PRIMARY KEY (id, bucket)
+	) PARTITION BY LIST (bucket);
+	CREATE PUBLICATION walrelay FOR TABLE outbox, outbox_parts
+		WITH (publish = 'insert', publish_via_partition_root = true)`
+
+// tables are those of outboxSQL.
+//
+//nolint:gochecknoglobals // a constant
+var tables = []string{"outbox", "outbox_parts"}
+
+// addBucket adds a partition to outbox_parts, which the writers use from then on.
+func (w *world) addBucket(t testing.TB) {
+	n := w.buckets.Load()
+	w.db.Exec(t, fmt.Sprintf("CREATE TABLE outbox_part_%d PARTITION OF outbox_parts FOR VALUES IN (%d)", n, n))
+	w.buckets.Add(1)
+}
+
+// relayEnv is the environment of an instance of walrelay; what may differ from one start to the next
+// is chosen anew.
+func (w *world) relayEnv(name string, random *rand.Rand) map[string]string {
+	dsn := url.URL{
+		Scheme: "postgres", User: url.UserPassword("postgres", "postgres"), Host: w.postgres.addr(), Path: "/" + w.db.Name,
+		RawQuery: "sslmode=disable&application_name=" + name,
+	}
+	addrs := ""
+	for i, wire := range w.kafka {
+		if i > 0 {
+			addrs += ","
+		}
+		addrs += wire.addr()
+	}
+	env := map[string]string{
+		"WALRELAY_DATABASE_URL":    dsn.String(),
+		"WALRELAY_KAFKA_BROKERS":   addrs,
+		"WALRELAY_SLOT":            slot,
+		"WALRELAY_TABLES":          "public.outbox,public.outbox_parts",
+		"WALRELAY_TOPIC":           prefix + "{aggregatetype}",
+		"WALRELAY_DELIVERY":        w.options.delivery,
+		"WALRELAY_STATUS_INTERVAL": "500ms",
+		"WALRELAY_RECEIVE_TIMEOUT": "8s",
+		"WALRELAY_PRODUCE_TIMEOUT": "5s",
+		"WALRELAY_BACKOFF_MAX":     "2s",
+		"WALRELAY_ADMIN_ADDR":      "127.0.0.1:0",
+	}
+	maps.Copy(env, map[string]string{
+		"WALRELAY_IN_FLIGHT_EVENTS": pick(random, "300", "5000", "65536"), // less than some transactions
+		"WALRELAY_BATCH_BYTES":      pick(random, "10000", "200000", "1000000"),
+		"WALRELAY_COMPRESSION":      pick(random, "none", "lz4", "zstd"),
+	})
+	return env
+}
+
+func pick[T any](random *rand.Rand, choices ...T) T { return choices[random.IntN(len(choices))] }
+
+// between is a random duration.
+func between(random *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(random.Int64N(int64(most-least)+1))
+}
+
+// pause waits, or until ctx is done.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// await looks at a condition until it holds. It reports whether it did in time.
+func await(ctx context.Context, limit time.Duration, holds func(ctx context.Context) bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for ctx.Err() == nil {
+		if holds(ctx) {
+			return true
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+	return false
+}
+
+// settled waits until everything committed so far is confirmed. Behind the last event walrelay takes
+// small steps rarely, so it gets a large one to take.
+func (w *world) settled(ctx context.Context, limit time.Duration) error {
+	var end, confirmed pglogrepl.LSN
+	err := w.db.Conn.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&end)
+	if err == nil {
+		_, err = w.db.Conn.Exec(ctx, "SELECT pg_logical_emit_message(true, 'campaign', repeat('x', 300000))")
+	}
+	if err != nil {
+		return fmt.Errorf("mark the end: %w", err)
+	}
+	if !await(ctx, limit, func(ctx context.Context) bool {
+		err = w.db.Conn.QueryRow(ctx,
+			"SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", slot).Scan(&confirmed)
+		return err == nil && confirmed >= end
+	}) {
+		return fmt.Errorf("not everything is confirmed within %v: %s of %s (%w)", limit, confirmed, end, err)
+	}
+	return nil
+}
+
+// streaming is the name of the instance that streams and the process id of its walsender. The name
+// is empty when there is none.
+func (w *world) streaming(ctx context.Context) (name string, pid int) {
+	err := w.db.Conn.QueryRow(ctx, `SELECT application_name, pid FROM pg_stat_replication
+		WHERE pid = (SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1)`, slot).Scan(&name, &pid)
+	if err != nil {
+		return "", 0 // also while the server is away
+	}
+	return name, pid
+}
+
+// sql runs statements one after the other, each for itself, trying again for a while: locks that the
+// writers hold for long may be in the way.
+func (w *world) sql(ctx context.Context, statements ...string) error {
+	for _, statement := range statements {
+		var err error
+		if !await(ctx, time.Minute, func(ctx context.Context) bool {
+			_, err = w.db.Conn.Exec(ctx, "SET lock_timeout = '700ms'; "+statement, pgx.QueryExecModeSimpleProtocol)
+			return err == nil
+		}) {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}

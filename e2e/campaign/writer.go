@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/walrelay/walrelay/e2e/judge"
+)
+
+// writer writes the events of its own keys, in transactions of all kinds, and enters those that are
+// committed into the ledger. Whenever the connection breaks, it goes on with a new one.
+type writer struct {
+	w        *world
+	number   int
+	random   *rand.Rand
+	pace     *pace
+	conn     *pgx.Conn
+	sequence int // of the last event, those of transactions that failed included
+	pending  []*transaction
+	rolled   int // events that were rolled back on purpose
+	unknown  int // commits that got no answer
+}
+
+// transaction is one that is not finished yet.
+type transaction struct {
+	conn    *pgx.Conn // nil when it is prepared
+	gid     string    // of a prepared transaction
+	kept    []judge.Event
+	witness row // one of the rows of kept, which tells afterwards whether the transaction was committed
+	due     time.Time
+}
+
+// row is where to look for an event.
+type row struct {
+	id     string
+	table  string
+	bucket int32
+}
+
+func newWriter(w *world, number int, p *pace) *writer {
+	return &writer{w: w, number: number, pace: p, random: rand.New(rand.NewPCG(w.options.seed, uint64(1000+number)))}
+}
+
+// write goes on until stop is closed, and then finishes what is pending. An error is one of the
+// campaign, not of the server.
+func (wr *writer) write(ctx context.Context, stop <-chan struct{}) error {
+	defer func() {
+		if wr.conn != nil {
+			_ = wr.conn.Close(ctx)
+		}
+	}()
+	for {
+		select {
+		case <-stop:
+			for len(wr.pending) > 0 {
+				if err := wr.finish(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		default:
+		}
+		if len(wr.pending) > 3 || len(wr.pending) > 0 && time.Now().After(wr.pending[0].due) {
+			if err := wr.finish(ctx); err != nil {
+				return err
+			}
+		}
+		n, err := wr.transaction(ctx)
+		if err != nil {
+			return err
+		}
+		wr.pace.wait(ctx, n)
+	}
+}
+
+// transaction inserts in one to three steps, some of which are undone, and then commits, rolls back,
+// prepares, or leaves the end for later. It returns how many events were inserted.
+func (wr *writer) transaction(ctx context.Context) (inserted int, err error) {
+	conn := wr.connect(ctx)
+	if conn == nil {
+		return 0, nil
+	}
+	tx := &transaction{conn: conn, due: time.Now().Add(between(wr.random, 0, 3*time.Second))}
+	if inserted, err = wr.fill(ctx, tx); err != nil {
+		wr.disconnect(ctx) // never committed: nobody has asked for it
+		return inserted, nil
+	}
+	switch choice := wr.random.IntN(20); {
+	case choice < 2 || len(tx.kept) == 0:
+		wr.rolled += len(tx.kept)
+		if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
+			wr.disconnect(ctx)
+		}
+	case choice < 4:
+		return inserted, wr.prepare(ctx, tx)
+	case choice == 4:
+		wr.pending = append(wr.pending, tx)
+		wr.conn = nil // the transaction has it now
+	default:
+		return inserted, wr.commit(ctx, tx)
+	}
+	return inserted, nil
+}
+
+// fill begins the transaction and inserts into it.
+func (wr *writer) fill(ctx context.Context, tx *transaction) (inserted int, err error) {
+	if _, err := tx.conn.Exec(ctx, "BEGIN"); err != nil {
+		return 0, err
+	}
+	for range 1 + wr.random.IntN(3) {
+		if _, err := tx.conn.Exec(ctx, "SAVEPOINT step"); err != nil {
+			return inserted, err
+		}
+		events, witness, err := wr.insert(ctx, tx.conn)
+		if err != nil {
+			return inserted, err
+		}
+		inserted += len(events)
+		end := "RELEASE SAVEPOINT step"
+		if wr.random.IntN(6) == 0 {
+			end = "ROLLBACK TO SAVEPOINT step"
+			wr.rolled += len(events)
+		} else {
+			tx.kept, tx.witness = append(tx.kept, events...), witness
+		}
+		if _, err := tx.conn.Exec(ctx, end); err != nil {
+			return inserted, err
+		}
+	}
+	return inserted, nil
+}
+
+// insert inserts a few rows mostly, now and then many, into one of the tables.
+func (wr *writer) insert(ctx context.Context, conn *pgx.Conn) (events []judge.Event, witness row, err error) {
+	var n int
+	switch choice := wr.random.IntN(500); {
+	case choice == 0:
+		n = 1 + wr.random.IntN(5000)
+	case choice < 20:
+		n = 1 + wr.random.IntN(500)
+	case choice < 100:
+		n = 1 + wr.random.IntN(50)
+	default:
+		n = 1 + wr.random.IntN(5)
+	}
+	events = make([]judge.Event, n)
+	for i := range events {
+		events[i] = wr.event(n)
+	}
+	witness = row{events[0].ID, pick(wr.random, tables...), wr.random.Int32N(wr.w.buckets.Load())}
+	return events, witness, insert(ctx, conn, witness, events)
+}
+
+// event makes up an event, one of n in its transaction.
+func (wr *writer) event(n int) judge.Event {
+	kind := pick(wr.random, kinds...)
+	e := judge.Event{ID: wr.newID(), Topic: prefix + kind}
+	if kind != kinds[len(kinds)-1] || wr.random.IntN(4) == 0 {
+		e.Key = fmt.Appendf(nil, "%d-%d", wr.number, wr.random.IntN(20))
+	}
+	size := wr.random.IntN(300)
+	switch choice := wr.random.IntN(1000); {
+	case choice < 10:
+		return e // a tombstone
+	case choice < 13 && n < 10:
+		size = wr.random.IntN(100_000)
+	case choice == 13 && n < 10:
+		size = wr.random.IntN(900_000) // brokers take a little more than 1 MB
+	}
+	text := fmt.Sprintf(`{"writer": %d, "n": %d, "text": "`, wr.number, wr.sequence)
+	e.Value = []byte(text + strings.Repeat("lorem ipsum ", size/12) + `"}`)
+	return e
+}
+
+func (wr *writer) newID() string {
+	wr.sequence++
+	return eventID(wr.number, wr.sequence)
+}
+
+func eventID(writer, sequence int) string {
+	return fmt.Sprintf("%08x-0000-4000-8000-%012x", writer, sequence)
+}
+
+func parseEventID(text string) (writer, sequence int, ok bool) {
+	n, _ := fmt.Sscanf(text, "%08x-0000-4000-8000-%012x", &writer, &sequence)
+	return writer, sequence, n == 2
+}
+
+// insert inserts events into the table and bucket of a row, in this order.
+func insert(ctx context.Context, conn *pgx.Conn, where row, events []judge.Event) error {
+	ids, types, keys, payloads := make([]string, len(events)), make([]string, len(events)),
+		make([]*string, len(events)), make([]*string, len(events))
+	for i, e := range events {
+		ids[i], types[i] = e.ID, strings.TrimPrefix(e.Topic, prefix)
+		keys[i], payloads[i] = text(e.Key), text(e.Value)
+	}
+	_, err := conn.Exec(ctx, `INSERT INTO `+where.table+` (id, aggregatetype, aggregateid, type, payload, bucket)
+		SELECT id, kind, key, 'happened', payload, $5
+		FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS e (id, kind, key, payload)`,
+		ids, types, keys, payloads, where.bucket)
+	return err
+}
+
+func text(b []byte) *string {
+	if b == nil {
+		return nil
+	}
+	s := string(b)
+	return &s
+}
+
+// connect returns the writer's connection; nil while the server is away.
+func (wr *writer) connect(ctx context.Context) *pgx.Conn {
+	if wr.conn == nil || wr.conn.IsClosed() {
+		conn, err := wr.w.connect(ctx)
+		if err != nil {
+			pause(ctx, 100*time.Millisecond)
+			return nil
+		}
+		wr.conn = conn
+	}
+	return wr.conn
+}
+
+func (wr *writer) disconnect(ctx context.Context) {
+	_ = wr.conn.Close(ctx)
+	wr.conn = nil
+}
+
+// connect opens a connection that goes past the proxy.
+func (w *world) connect(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return pgx.Connect(ctx, w.server.SocketDSN(w.db.Name))
+}
