@@ -49,8 +49,14 @@ var poisons = []struct {
 	{name: "topic name", reason: "the topic name has a character other than", row: row{aggregate: "no topic"}},
 	{name: "no aggregate type", reason: "aggregatetype", row: row{aggregate: "NULL"}},
 	{name: "headers", reason: "headers are not a JSON object", row: row{headers: `[1, "a"]`}, topic: "orders"},
-	{name: "header name", reason: "a name is one that walrelay sets", row: row{headers: `{"walrelay-position": "x"}`}, topic: "orders"},
-	{name: "timestamp", reason: "the record timestamp is outside what the topic accepts", row: row{ahead: "3 hours"}, topic: "orders"},
+	{
+		name: "header name", reason: "a name is one that walrelay sets",
+		row: row{headers: `{"walrelay-position": "x"}`}, topic: "orders",
+	},
+	{
+		name: "timestamp", reason: "the record timestamp is outside what the topic accepts",
+		row: row{ahead: "3 hours"}, topic: "orders",
+	},
 }
 
 func newPoisoned(t *testing.T, server *testenv.Server, policy string) *setup {
@@ -94,7 +100,8 @@ func (s *setup) stuck(n int, reason string) checkpoint.Position {
 func (s *setup) holds(at checkpoint.Position) {
 	s.t.Helper()
 	var replied, later time.Time // nothing was replied for the first moments
-	const query = `SELECT coalesce(r.reply_time, r.backend_start) FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid
+	const query = `SELECT coalesce(r.reply_time, r.backend_start)
+		FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid
 		WHERE s.slot_name = $1 AND s.active AND r.state = 'streaming'`
 	require.NoError(s.t, s.db.QueryRow(s.t, query, s.slot).Scan(&replied))
 	s.db.Exec(s.t, "SELECT pg_logical_emit_message(false, 'noise', repeat('x', 1000))")
@@ -360,7 +367,9 @@ func TestPoison_Unfit(t *testing.T) {
 		n := f.number()
 		s.insertRow(n, row{payload: text(30000)})
 		f.delivers()
-		require.Eventually(t, func() bool { return s.metric("walrelay_poison_events_total", `action="unfit"`) == 1 }, wait, tick)
+		require.Eventually(t, func() bool {
+			return s.metric("walrelay_poison_events_total", `action="unfit"`) == 1
+		}, wait, tick)
 		l := s.letter(n)
 		require.Equal(t, "unfit", l.action)
 		require.Contains(t, l.reason, "larger than the dead-letter topic's max.message.bytes")
@@ -369,7 +378,8 @@ func TestPoison_Unfit(t *testing.T) {
 		s.ready(200)
 
 		n = f.number()
-		s.db.Exec(t, "CREATE FUNCTION gone() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM outbox WHERE id = NEW.id; RETURN NULL; END'")
+		s.db.Exec(t, `CREATE FUNCTION gone() RETURNS trigger LANGUAGE plpgsql
+			AS 'BEGIN DELETE FROM outbox WHERE id = NEW.id; RETURN NULL; END'`)
 		s.db.Exec(t, "CREATE TRIGGER gone AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION gone()")
 		s.insertRow(n, row{payload: text(30000)})
 		at := s.stuck(n, "its row is not in public.outbox any more")

@@ -21,7 +21,8 @@ type breach struct {
 }
 
 const (
-	publish = "CREATE PUBLICATION walrelay FOR TABLE public.outbox WITH (publish = 'insert', publish_via_partition_root = true)"
+	publish = "CREATE PUBLICATION walrelay FOR TABLE public.outbox " +
+		"WITH (publish = 'insert', publish_via_partition_root = true)"
 	retable = "ALTER PUBLICATION walrelay SET TABLE public.outbox"
 )
 
@@ -62,7 +63,8 @@ var breaches = []breach{
 	},
 	{
 		name: "column list", from: 15, hurt: retable + " (id, aggregatetype, aggregateid)", mend: retable,
-		say: []string{`table "public"."outbox"`, `has a column list in publication "walrelay"`, `omits the mapped column "payload"`},
+		say: []string{`table "public"."outbox"`, `has a column list in publication "walrelay"`,
+			`omits the mapped column "payload"`},
 	},
 }
 
@@ -152,7 +154,8 @@ func TestPublication_ChangedBack(t *testing.T) {
 		f := follow(s)
 		relay := s.relay()
 		f.delivers()
-		const there, back = "ALTER PUBLICATION walrelay SET (publish = '')", "ALTER PUBLICATION walrelay SET (publish = 'insert')"
+		const there = "ALTER PUBLICATION walrelay SET (publish = '')"
+		const back = "ALTER PUBLICATION walrelay SET (publish = 'insert')"
 		s.db.Exec(t, "BEGIN; "+there+"; "+back+"; COMMIT")
 		relay.WaitForLog(t, `"publication was altered; every insert is still published"`, wait)
 		f.delivers()

@@ -233,8 +233,8 @@ func TestSecurity_Brokers(t *testing.T) {
 			listener + "ssl.truststore.certificates":    string(ca.pem),
 			listener + "ssl.client.auth":                "required",
 			listener + "sasl.enabled.mechanisms":        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-			listener + "plain.sasl.jaas.config": `org.apache.kafka.common.security.plain.PlainLoginModule required user_relay="` +
-				brokerPassword + `";`,
+			listener + "plain.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required " +
+				`user_relay="` + brokerPassword + `";`,
 			listener + "scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
 			listener + "scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
 		},
