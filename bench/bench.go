@@ -15,9 +15,9 @@ import (
 const (
 	partitions = 8
 
-	// warmRecords are produced before anything is measured: until then the broker's code is
-	// interpreted, and the first round would be slower than the others.
-	warmRecords = 300_000
+	// warmRecords are produced before anything is measured, or three times the events if that is less:
+	// until then compiling the broker's code takes half a core, and the first rounds would be slower.
+	warmRecords = 1_000_000
 )
 
 // bench is a pair of running servers and the programs to measure on them.
@@ -99,14 +99,15 @@ func (b *bench) database(ctx context.Context) (*testenv.Database, error) {
 func (b *bench) warmBroker(ctx context.Context) error {
 	const topic = "bench.warm-up"
 	b.cluster.CreateTopic(b.t, topic, partitions, nil)
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.cluster.Addrs()...), kgo.DefaultProduceTopic(topic))
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.cluster.Addrs()...), kgo.DefaultProduceTopic(topic),
+		kgo.ProducerLinger(0), kgo.MaxBufferedRecords(200)) // many requests: they are what has to get warm
 	if err != nil {
 		return fmt.Errorf("open client: %w", err)
 	}
 	defer client.Close()
 	value := make([]byte, 265)
 	var failed kgo.FirstErrPromise
-	for n := range min(warmRecords, b.options.events) {
+	for n := range min(warmRecords, 3*b.options.events) {
 		record := &kgo.Record{Key: strconv.AppendInt(nil, int64(n), 10), Value: value}
 		client.Produce(ctx, record, failed.Promise())
 	}
