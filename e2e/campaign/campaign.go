@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 	"time"
 
@@ -89,7 +90,7 @@ func (w *world) breakThings(ctx context.Context, p *pulse) ([]episode, error) {
 		length := between(w.random, f.least, f.most)
 		began := time.Now()
 		w.t.Logf("%6.1fs %s for %v, streaming: %s", began.Sub(start).Seconds(), f.name, length.Round(time.Millisecond), w.who(ctx))
-		if err := f.strike(ctx, w, func() { pause(ctx, length) }); err != nil {
+		if err := f.strike(ctx, w, func() { w.hold(ctx, f, length) }); err != nil {
 			return episodes, fmt.Errorf("%s: %w", f.name, err)
 		}
 		var err error
@@ -101,6 +102,22 @@ func (w *world) breakThings(ctx context.Context, p *pulse) ([]episode, error) {
 		episodes = append(episodes, e)
 	}
 	return episodes, nil
+}
+
+// hold lets a fault last. Now and then one more thing goes wrong meanwhile: walrelay is killed too.
+func (w *world) hold(ctx context.Context, f *fault, length time.Duration) {
+	if f.group == "relay" || w.random.IntN(3) > 0 {
+		pause(ctx, length)
+		return
+	}
+	part := between(w.random, 0, length)
+	pause(ctx, part)
+	sig := pick(w.random, syscall.SIGKILL, syscall.SIGTERM)
+	w.t.Logf("        meanwhile %v", sig)
+	for _, in := range w.relays.two {
+		in.signal(sig)
+	}
+	pause(ctx, length-part)
 }
 
 // changeInstances starts or stops a second instance now and then.
