@@ -106,11 +106,11 @@ func (w *world) breakThings(ctx context.Context, p *pulse) ([]episode, error) {
 
 // hold lets a fault last. Now and then one more thing goes wrong meanwhile: walrelay is killed too.
 func (w *world) hold(ctx context.Context, f *fault, length time.Duration) {
-	if f.group == "relay" || w.random.IntN(3) > 0 {
+	if f.group == "relay" || w.random.IntN(2) > 0 {
 		pause(ctx, length)
 		return
 	}
-	part := between(w.random, 0, length)
+	part := between(w.random, length/2, length) // by then events wait, when it is Kafka that is broken
 	pause(ctx, part)
 	sig := pick(w.random, syscall.SIGKILL, syscall.SIGTERM)
 	w.t.Logf("        meanwhile %v", sig)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"syscall"
 	"time"
 )
 
@@ -33,7 +34,37 @@ func networkFaults() []*fault {
 		add("slow-close", "connections are ended, and the end arrives late", time.Second, 3*time.Second, slowClose)
 		add("cut", "connections are ended and refused", 0, 5*time.Second, cut)
 	}
-	return faults
+	return append(faults, &fault{
+		group: group, name: "kafka-outage", about: "no broker is reached, and walrelay is killed meanwhile",
+		least: 2 * time.Second, most: 8 * time.Second, strike: outage,
+	})
+}
+
+// outage kills walrelay while events wait for Kafka: none of them may count as delivered.
+func outage(ctx context.Context, w *world, hold func()) error {
+	silent := w.random.IntN(2) == 0 // or else refused
+	for _, wire := range w.kafka {
+		if !silent {
+			wire.cut()
+		} else if err := wire.poison(toxic{Type: "timeout", Stream: "upstream", Attributes: map[string]int{"timeout": 0}}); err != nil {
+			return err
+		}
+	}
+	w.pace.burst()
+	hold()
+	for _, in := range w.relays.two {
+		in.signal(syscall.SIGKILL)
+	}
+	for _, wire := range w.kafka {
+		wire.heal(ctx)
+		if silent {
+			continue
+		}
+		if err := wire.mend(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // poisoned adds a toxic in one direction or in both.

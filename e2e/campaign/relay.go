@@ -12,10 +12,12 @@ func relayFaults() []*fault {
 	const group = "relay"
 	return []*fault{
 		{
-			group: group, name: "relay-kill", about: "SIGKILL of the instance that streams", strike: signalRelay(syscall.SIGKILL),
+			group: group, name: "relay-kill", about: "SIGKILL of the instance that streams, in a burst",
+			most: time.Second, strike: signalRelay(syscall.SIGKILL),
 		},
 		{
-			group: group, name: "relay-term", about: "SIGTERM of the instance that streams", strike: signalRelay(syscall.SIGTERM),
+			group: group, name: "relay-term", about: "SIGTERM of the instance that streams, in a burst",
+			most: time.Second, strike: signalRelay(syscall.SIGTERM),
 		},
 		{
 			group: group, name: "relay-crash-loop", about: "several SIGKILLs in a row", strike: crashLoop,
@@ -42,12 +44,15 @@ func relayFaults() []*fault {
 }
 
 func signalRelay(sig syscall.Signal) func(context.Context, *world, func()) error {
-	return func(ctx context.Context, w *world, _ func()) error {
+	return func(ctx context.Context, w *world, hold func()) error {
 		in, err := w.relays.active(ctx)
-		if err == nil {
-			in.signal(sig)
+		if err != nil {
+			return err
 		}
-		return err
+		w.pace.burst()
+		hold()
+		in.signal(sig)
+		return nil
 	}
 }
 

@@ -25,7 +25,7 @@ type workload struct {
 
 func startWorkload(ctx context.Context, w *world, p *pulse) *workload {
 	group, ctx := errgroup.WithContext(ctx)
-	l := &workload{w: w, pace: newPace(float64(w.options.rate) / writers), pulse: p, stop: make(chan struct{}), group: group}
+	l := &workload{w: w, pace: w.pace, pulse: p, stop: make(chan struct{}), group: group}
 	for number := range writers {
 		wr := newWriter(w, number, l.pace)
 		l.writers = append(l.writers, wr)
@@ -59,7 +59,7 @@ func newPace(rate float64) *pace {
 
 // vary chooses another speed every few seconds. In the end nobody needs to wait any more.
 func (p *pace) vary(ctx context.Context, stop <-chan struct{}, random *rand.Rand) {
-	defer p.factor.Store(math.Float64bits(math.Inf(1)))
+	defer p.burst()
 	for {
 		factor, most := 1.0, 8*time.Second
 		switch random.IntN(6) {
@@ -85,6 +85,9 @@ func (p *pace) vary(ctx context.Context, stop <-chan struct{}, random *rand.Rand
 		}
 	}
 }
+
+// burst lets everybody write without a pause until the end of the present phase.
+func (p *pace) burst() { p.factor.Store(math.Float64bits(math.Inf(1))) }
 
 // wait waits for as long as n events take.
 func (p *pace) wait(ctx context.Context, n int) {

@@ -40,6 +40,7 @@ type world struct {
 	postgres *wire
 	kafka    []*wire
 	relays   *relays
+	pace     *pace // of the writers
 	ledger   *judge.Ledger
 	topics   []string
 	buckets  atomic.Int32 // partitions of the table outbox_parts
@@ -50,6 +51,7 @@ type world struct {
 func newWorld(t testing.TB, opts options) *world {
 	t.Helper()
 	w := &world{t: t, options: opts, random: rand.New(rand.NewPCG(opts.seed, 0)), ledger: judge.NewLedger()}
+	w.pace = newPace(float64(opts.rate) / writers)
 	net := newWires()
 	w.server = testenv.StartPostgres(t, opts.postgres, testenv.Config{Settings: map[string]string{
 		"wal_sender_timeout": "6s",
