@@ -89,17 +89,17 @@ func (p *pace) vary(ctx context.Context, stop <-chan struct{}, random *rand.Rand
 // burst lets everybody write without a pause until the end of the present phase.
 func (p *pace) burst() { p.factor.Store(math.Float64bits(math.Inf(1))) }
 
-// wait waits for as long as n events take.
-func (p *pace) wait(ctx context.Context, n int) {
-	left := float64(n) / p.rate // seconds
-	const step = 0.05
-	for left > 0 && ctx.Err() == nil {
-		factor := math.Float64frombits(p.factor.Load())
-		if factor > 0 && left/factor < step {
-			pause(ctx, time.Duration(left/factor*float64(time.Second)))
-			return
-		}
-		pause(ctx, time.Duration(step*float64(time.Second)))
-		left -= step * factor
+// cost is how long n events take at the normal speed, in seconds.
+func (p *pace) cost(n int) float64 { return float64(n) / p.rate }
+
+// spend waits a little, and returns what is left of a cost after that.
+func (p *pace) spend(ctx context.Context, cost float64) float64 {
+	const step = 0.05 // seconds
+	factor := math.Float64frombits(p.factor.Load())
+	if factor > 0 && cost/factor < step {
+		pause(ctx, time.Duration(cost/factor*float64(time.Second)))
+		return 0
 	}
+	pause(ctx, time.Duration(step*float64(time.Second)))
+	return cost - step*factor
 }

@@ -54,30 +54,33 @@ func (wr *writer) write(ctx context.Context, stop <-chan struct{}) error {
 			_ = wr.conn.Close(ctx)
 		}
 	}()
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-stop:
-			for len(wr.pending) > 0 {
-				if err := wr.finish(ctx); err != nil {
-					return err
-				}
-			}
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
+			return wr.finishDue(ctx, true)
 		default:
-		}
-		if len(wr.pending) > 3 || len(wr.pending) > 0 && time.Now().After(wr.pending[0].due) {
-			if err := wr.finish(ctx); err != nil {
-				return err
-			}
 		}
 		n, err := wr.transaction(ctx)
 		if err != nil {
 			return err
 		}
-		wr.pace.wait(ctx, n)
+		for wait := wr.pace.cost(n); wait > 0; wait = wr.pace.spend(ctx, wait) {
+			if err := wr.finishDue(ctx, false); err != nil {
+				return err
+			}
+		}
 	}
+	return context.Cause(ctx)
+}
+
+// finishDue finishes what is due, or all that is pending.
+func (wr *writer) finishDue(ctx context.Context, all bool) error {
+	for len(wr.pending) > 0 && (all || len(wr.pending) > 3 || time.Now().After(wr.pending[0].due)) {
+		if err := wr.finish(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // transaction inserts in one to three steps, some of which are undone, and then commits, rolls back,
@@ -87,7 +90,7 @@ func (wr *writer) transaction(ctx context.Context) (inserted int, err error) {
 	if conn == nil {
 		return 0, nil
 	}
-	tx := &transaction{conn: conn, due: time.Now().Add(between(wr.random, 0, 3*time.Second))}
+	tx := &transaction{conn: conn, due: time.Now().Add(between(wr.random, 0, 2*time.Second))}
 	if inserted, err = wr.fill(ctx, tx); err != nil {
 		wr.disconnect(ctx) // never committed: nobody has asked for it
 		return inserted, nil
