@@ -242,7 +242,7 @@ func TestEnsurePublication_Names(t *testing.T) {
 			require.NoError(t, cfg.Validate())
 			_, err := s.Register(t.Context())
 			require.NoError(t, err)
-			require.NoError(t, s.StartReplication(t.Context()))
+			require.NoError(t, s.StartReplication(t.Context(), 0))
 			_, err = s.Claim(t.Context())
 			require.NoError(t, err)
 		}

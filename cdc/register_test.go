@@ -38,7 +38,7 @@ func TestClaim_RaisesEpochForOtherRouting(t *testing.T) {
 		cfg.Routing = "r2"
 		require.EqualValues(t, 1, register(t, cfg).Epoch, "not before the slot is held")
 		s := dial(t, cfg)
-		require.NoError(t, s.StartReplication(t.Context()))
+		require.NoError(t, s.StartReplication(t.Context(), 0))
 		reg, err := s.Claim(t.Context())
 		require.NoError(t, err)
 		require.EqualValues(t, 2, reg.Epoch)
@@ -49,7 +49,7 @@ func TestClaim_RaisesEpochForOtherRouting(t *testing.T) {
 
 		second := dial(t, cfg)
 		var active *SlotActiveError
-		require.ErrorAs(t, second.StartReplication(t.Context()), &active)
+		require.ErrorAs(t, second.StartReplication(t.Context(), 0), &active)
 		require.Equal(t, reg.Slot.ActivePID, active.PID)
 	})
 }
@@ -67,7 +67,7 @@ func TestRegister_AdoptsForeignSlot(t *testing.T) {
 		s := dial(t, cfg)
 		_, err := s.Register(t.Context())
 		require.NoError(t, err)
-		require.NoError(t, s.StartReplication(t.Context()))
+		require.NoError(t, s.StartReplication(t.Context(), 0))
 		reg, err := s.Claim(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, reg.Slot.ConfirmedFlush, reg.Created)
@@ -195,7 +195,7 @@ func TestRegister_LostSlot(t *testing.T) {
 		_, err := s.Register(t.Context())
 		fatal(t, err, cfg.Slot, "wal_removed", "lost", reg.Confirmed.String(), "max_slot_wal_keep_size", "new-epoch orders",
 			"pg_drop_replication_slot('"+cfg.Slot+"')")
-		fatal(t, s.StartReplication(t.Context()), "invalidated")
+		fatal(t, s.StartReplication(t.Context(), 0), "invalidated")
 
 		_, err = s.Registry().NewEpoch(t.Context())
 		fatal(t, err, "pg_drop_replication_slot('"+cfg.Slot+"')")
@@ -218,7 +218,7 @@ func TestNewEpoch_RefusesRunningStream(t *testing.T) {
 	s := dial(t, cfg)
 	_, err = s.Register(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, s.StartReplication(t.Context()))
+	require.NoError(t, s.StartReplication(t.Context(), 0))
 	_, err = registry.NewEpoch(t.Context())
 	fatal(t, err, "is running", "stop every instance")
 }

@@ -180,12 +180,14 @@ func diagnoseCreation(name string, err *pgconn.PgError) error {
 	}
 }
 
-// StartReplication starts the stream on the replication connection where the slot was confirmed
-// last. From then on Repl belongs to the session, and the slot to this stream.
-func (s *Server) StartReplication(ctx context.Context) error {
+// StartReplication starts the stream on the replication connection at the recorded position, or where
+// the slot was confirmed last if that is further: a slot is written to disk by checkpoints only, so a
+// server that crashed would send everything since the last one again. From then on Repl belongs to the
+// session, and the slot to this stream.
+func (s *Server) StartReplication(ctx context.Context, recorded pglogrepl.LSN) error {
 	// publication_names is a list of identifiers inside a string: quote_literal(quote_ident(name)).
 	names := quoteLiteral(pgx.Identifier{s.cfg.Publication}.Sanitize())
-	err := pglogrepl.StartReplication(ctx, s.Repl, pgx.Identifier{s.cfg.Slot}.Sanitize(), 0,
+	err := pglogrepl.StartReplication(ctx, s.Repl, pgx.Identifier{s.cfg.Slot}.Sanitize(), recorded,
 		pglogrepl.StartReplicationOptions{
 			Mode:       pglogrepl.LogicalReplication,
 			PluginArgs: []string{"proto_version '1'", "publication_names " + names},

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
 
 	"github.com/walrelay/walrelay/checkpoint"
@@ -143,10 +144,11 @@ func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
 		return false, err
 	}
 	s.warn(warnings)
-	if _, err := server.Register(ctx); err != nil {
+	found, err := server.Register(ctx)
+	if err != nil {
 		return false, err
 	}
-	if err := server.StartReplication(ctx); err != nil {
+	if err := server.StartReplication(ctx, found.Confirmed); err != nil {
 		return false, err
 	}
 	reg, err := server.Claim(ctx)
@@ -158,7 +160,7 @@ func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return s.stream(ctx, server, reg, run)
+	return s.stream(ctx, server, max(reg.Slot.ConfirmedFlush, found.Confirmed), reg, run)
 }
 
 // prepareRun collects what the sink has to know. A verdict to try again is used up by trying.
@@ -183,9 +185,10 @@ func (s *Stream) prepareRun(ctx context.Context, server *Server, reg *Registrati
 	return run, nil
 }
 
-// stream runs a session with its guard beside it.
-func (s *Stream) stream(ctx context.Context, server *Server, reg *Registration, run checkpoint.Run) (bool, error) {
-	start := reg.Slot.ConfirmedFlush
+// stream runs a session, which begins at start, with its guard beside it.
+func (s *Stream) stream(
+	ctx context.Context, server *Server, start pglogrepl.LSN, reg *Registration, run checkpoint.Run,
+) (bool, error) {
 	// Guard and watch outlive ctx, since a drain needs them.
 	beside, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	guard := newGuard(server, reg.Publication, start, reg.Confirmed, run)
