@@ -61,6 +61,10 @@ func kafkaFaults() []*fault {
 			group: group, name: "lower-max-message-bytes", about: "a topic takes small messages only, for a while",
 			least: 2 * time.Second, most: 5 * time.Second, strike: lowerMaxMessageBytes,
 		},
+		{
+			group: group, name: "recreate-topic", about: "a topic is deleted, with what it holds, and created again",
+			onlyByName: true, most: 3 * time.Second, strike: recreateTopic,
+		},
 	}
 }
 
@@ -129,4 +133,29 @@ func lowerMaxMessageBytes(ctx context.Context, w *world, hold func()) error {
 		return err
 	}
 	return w.relays.release(ctx)
+}
+
+// recreateTopic excuses what the deleted topic may have held. A broker acknowledges for a moment
+// longer than the topic is listed, and what was acknowledged is committed, though it may not be in the
+// ledger yet: so some more is excused.
+func recreateTopic(ctx context.Context, w *world, hold func()) error {
+	topic := pick(w.random, w.topics...)
+	admin := w.cluster.Admin
+	if _, err := admin.DeleteTopic(ctx, topic); err != nil {
+		return fmt.Errorf("delete topic: %w", err)
+	}
+	if !await(ctx, time.Minute, func(ctx context.Context) bool {
+		topics, err := admin.ListTopics(ctx)
+		return err == nil && !topics.Has(topic)
+	}) {
+		return fmt.Errorf("topic %s does not go", topic)
+	}
+	hold()
+	pause(ctx, 2*time.Second)
+	w.ledger.Excuse(topic)
+	if _, err := admin.CreateTopic(ctx, partitions, brokers, nil, topic); err != nil {
+		return fmt.Errorf("create topic again: %w", err)
+	}
+	w.pulse.forget(topic)
+	return nil
 }

@@ -48,7 +48,8 @@ func newPulse(w *world) (*pulse, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open consumer: %w", err)
 	}
-	return &pulse{w: w, writer: newWriter(w, pulseWriter, nil), client: client, seen: map[int]uint16{}}, nil
+	w.pulse = &pulse{w: w, writer: newWriter(w, pulseWriter, nil), client: client, seen: map[int]uint16{}}
+	return w.pulse, nil
 }
 
 // beat writes until stop is closed.
@@ -98,6 +99,12 @@ func (p *pulse) write(ctx context.Context, number int) error {
 		return nil
 	}
 	return wr.commit(ctx, tx)
+}
+
+// forget makes the client look for a topic that was created again.
+func (p *pulse) forget(topic string) {
+	p.client.PurgeTopicsFromConsuming(topic)
+	p.client.AddConsumeTopics(topic)
 }
 
 // watch reads until ctx is done.

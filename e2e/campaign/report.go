@@ -30,6 +30,7 @@ type report struct {
 	Duplicated int           `json:"duplicated"`
 	Renewed    int           `json:"duplicated_by_new_epoch"`
 	Gaps       int           `json:"interrupted_repeats"`
+	Excused    int           `json:"excused"` // of a deleted topic
 	AfterDedup int           `json:"after_dedup"`
 	Verdict    string        `json:"verdict"`
 }
@@ -55,7 +56,7 @@ func (r *report) add(v *judge.Verdict, episodes []episode, end judge.Offsets) {
 	r.Lost, r.Phantom = v.Count(judge.Lost), v.Count(judge.Phantom)
 	r.Reordered = v.Count(judge.Reordered, judge.MovedKey, judge.PositionFell)
 	r.Duplicated, r.Renewed, r.Gaps = v.Duplicates, v.Renewed, v.Count(judge.GapInRepeat)
-	r.AfterDedup, r.Verdict = v.AfterDedup(), v.String()
+	r.Excused, r.AfterDedup, r.Verdict = v.Excused, v.AfterDedup(), v.String()
 	for _, f := range allFaults() {
 		t := &tally{Name: f.name}
 		for i, e := range episodes {
@@ -94,10 +95,10 @@ func (r *report) writeTable(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `
 seed %d, PostgreSQL %s, %s, %v
 rolled back %d events; %d commits without an answer; %d starts of walrelay, exits: %v
-%d duplicates came with a new epoch; %d repeats were interrupted
+%d duplicates came with a new epoch; %d repeats were interrupted; %d events went with a deleted topic
 %s
 `, r.Seed, r.Postgres, r.Delivery, r.Duration.Round(time.Second), r.RolledBack, r.Unknown, r.Starts, exits,
-		r.Renewed, r.Gaps, r.Verdict)
+		r.Renewed, r.Gaps, r.Excused, r.Verdict)
 	return err
 }
 

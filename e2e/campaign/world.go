@@ -41,6 +41,7 @@ type world struct {
 	kafka    []*wire
 	relays   *relays
 	pace     *pace // of the writers
+	pulse    *pulse
 	ledger   *judge.Ledger
 	topics   []string
 	buckets  atomic.Int32 // partitions of the table outbox_parts

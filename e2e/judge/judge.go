@@ -151,7 +151,12 @@ func (j *Judge) Conclude() *Verdict {
 	latest := map[int32]*sight{} // delivery of each key's previous event
 	for number := range j.events {
 		e, s := &j.ledger.events[number], &j.events[number]
-		if s.position == none.position {
+		switch {
+		case s.position != none.position:
+		case number < j.ledger.gone[e.topic]:
+			v.Excused++
+			continue
+		default:
 			v.fault(Lost, e.id.String())
 			continue
 		}

@@ -127,6 +127,25 @@ func TestVerdict_CountsAndNamesFaults(t *testing.T) {
 	require.Equal(t, 2, v.RepeatsBetween(nil, judge.Offsets{p: 5}))
 }
 
+func TestLedger_ExcusesADeletedTopic(t *testing.T) {
+	t.Parallel()
+	ledger := judge.NewLedger()
+	commit := func(n int, topic string) {
+		require.NoError(t, ledger.Commit(judge.Event{ID: fmt.Sprint(n), Topic: topic, Key: []byte("a"), Value: []byte("v")}))
+	}
+	commit(0, topic)
+	commit(1, "u")
+	ledger.Excuse(topic)
+	commit(2, topic)
+	commit(3, topic)
+
+	j := judge.New(ledger)
+	j.See(record(3, "a", 0))
+	v := j.Conclude()
+	require.Equal(t, 1, v.Excused)
+	require.ErrorContains(t, v.Err(), `lost: 2, as ["1" "2"]`)
+}
+
 func TestLedger_RefusesAnIDTwice(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"7", "00000000-0000-0000-0000-000000000007", "an id that is longer than sixteen bytes"} {

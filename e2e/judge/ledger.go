@@ -24,6 +24,8 @@ type Ledger struct {
 	events []entry // the events of one key in commit order
 	byID   map[id]int
 	keys   map[uint64]int32 // by hash of topic and key
+	topics map[string]int32
+	gone   map[int32]int // by topic: that many events at the head of the ledger may be missing
 }
 
 // entry is what must be known of an event to recognise it.
@@ -31,13 +33,17 @@ type entry struct {
 	id      id
 	content uint64 // hash of topic, key and value
 	key     int32  // noKey for an event without one
+	topic   int32
 }
 
 const noKey = -1
 
 // NewLedger returns an empty ledger.
 func NewLedger() *Ledger {
-	return &Ledger{seed: maphash.MakeSeed(), byID: map[id]int{}, keys: map[uint64]int32{}}
+	return &Ledger{
+		seed: maphash.MakeSeed(), byID: map[id]int{}, keys: map[uint64]int32{},
+		topics: map[string]int32{}, gone: map[int32]int{},
+	}
 }
 
 // Commit adds the events of a transaction that is known to be committed, in the order of its inserts.
@@ -50,9 +56,17 @@ func (l *Ledger) Commit(events ...Event) error {
 			return fmt.Errorf("commit event %s: its id was used before", e.ID)
 		}
 		l.byID[id] = len(l.events)
-		l.events = append(l.events, entry{id: id, content: l.content(e), key: l.key(e)})
+		l.events = append(l.events, entry{id: id, content: l.content(e), key: l.key(e), topic: l.topic(e.Topic)})
 	}
 	return nil
+}
+
+// Excuse says that the events of a topic which are committed so far may be missing, since the topic
+// was deleted.
+func (l *Ledger) Excuse(topic string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gone[l.topic(topic)] = len(l.events)
 }
 
 // Len is the number of committed events.
@@ -72,6 +86,15 @@ func (l *Ledger) key(e Event) int32 {
 	if !known {
 		number = int32(len(l.keys))
 		l.keys[hash] = number
+	}
+	return number
+}
+
+func (l *Ledger) topic(name string) int32 {
+	number, known := l.topics[name]
+	if !known {
+		number = int32(len(l.topics))
+		l.topics[name] = number
 	}
 	return number
 }

@@ -34,6 +34,7 @@ type Verdict struct {
 	Committed, Delivered int // events
 	Records              int
 	Duplicates           int // records beyond an event's first
+	Excused              int // events that went with a deleted topic
 	Renewed              int // the duplicates among them which a higher epoch brought
 
 	faults  map[Kind]*finding
