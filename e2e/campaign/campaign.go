@@ -89,7 +89,8 @@ func (w *world) breakThings(ctx context.Context, p *pulse) ([]episode, error) {
 		}
 		length := between(w.random, f.least, f.most)
 		began := time.Now()
-		w.t.Logf("%6.1fs %s for %v, streaming: %s", began.Sub(start).Seconds(), f.name, length.Round(time.Millisecond), w.who(ctx))
+		w.t.Logf("%6.1fs %s for %v, streaming: %s",
+			began.Sub(start).Seconds(), f.name, length.Round(time.Millisecond), w.who(ctx))
 		if err := f.strike(ctx, w, func() { w.hold(ctx, f, length) }); err != nil {
 			return episodes, fmt.Errorf("%s: %w", f.name, err)
 		}

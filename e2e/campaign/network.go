@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// strikeWire is how a fault of one wire strikes.
+type strikeWire func(ctx context.Context, w *world, wire *wire, hold func()) error
+
 // networkFaults are those of the connections between walrelay and one of the servers.
 func networkFaults() []*fault {
 	const group = "network"
@@ -17,10 +20,12 @@ func networkFaults() []*fault {
 		{"pg", func(w *world) *wire { return w.postgres }},
 		{"kafka", func(w *world) *wire { return w.kafka[w.random.IntN(brokers)] }},
 	} {
-		add := func(name, about string, least, most time.Duration, strike func(context.Context, *world, *wire, func()) error) {
+		add := func(name, about string, least, most time.Duration, strike strikeWire) {
 			faults = append(faults, &fault{
 				group: group, name: side.name + "-" + name, about: about, least: least, most: most,
-				strike: func(ctx context.Context, w *world, hold func()) error { return strike(ctx, w, side.wire(w), hold) },
+				strike: func(ctx context.Context, w *world, hold func()) error {
+					return strike(ctx, w, side.wire(w), hold)
+				},
 			})
 		}
 		add("latency", "answers come late", 2*time.Second, 6*time.Second,
@@ -42,11 +47,12 @@ func networkFaults() []*fault {
 
 // outage kills walrelay while events wait for Kafka: none of them may count as delivered.
 func outage(ctx context.Context, w *world, hold func()) error {
+	nothing := toxic{Type: "timeout", Stream: "upstream", Attributes: map[string]int{"timeout": 0}}
 	silent := w.random.IntN(2) == 0 // or else refused
 	for _, wire := range w.kafka {
 		if !silent {
 			wire.cut()
-		} else if err := wire.poison(toxic{Type: "timeout", Stream: "upstream", Attributes: map[string]int{"timeout": 0}}); err != nil {
+		} else if err := wire.poison(nothing); err != nil {
 			return err
 		}
 	}
@@ -68,9 +74,10 @@ func outage(ctx context.Context, w *world, hold func()) error {
 }
 
 // poisoned adds a toxic in one direction or in both.
-func poisoned(kind string, attributes map[string]int) func(context.Context, *world, *wire, func()) error {
+func poisoned(kind string, attributes map[string]int) strikeWire {
 	return func(ctx context.Context, w *world, wire *wire, hold func()) error {
-		for _, stream := range pick(w.random, []string{"upstream"}, []string{"downstream"}, []string{"upstream", "downstream"}) {
+		both := []string{"upstream", "downstream"}
+		for _, stream := range pick(w.random, both, both[:1], both[1:]) {
 			if err := wire.poison(toxic{Type: kind, Stream: stream, Attributes: attributes}); err != nil {
 				return err
 			}
@@ -83,8 +90,9 @@ func poisoned(kind string, attributes map[string]int) func(context.Context, *wor
 
 // slowClose makes the ends of connections late, and then ends them on the server's side.
 func slowClose(ctx context.Context, w *world, wire *wire, hold func()) error {
+	late := map[string]int{"delay": 2000}
 	for _, stream := range []string{"upstream", "downstream"} {
-		if err := wire.poison(toxic{Type: "slow_close", Stream: stream, Attributes: map[string]int{"delay": 2000}}); err != nil {
+		if err := wire.poison(toxic{Type: "slow_close", Stream: stream, Attributes: late}); err != nil {
 			return err
 		}
 	}

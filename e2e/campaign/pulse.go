@@ -96,7 +96,7 @@ func (p *pulse) write(ctx context.Context, number int) error {
 	}
 	if err != nil {
 		wr.disconnect(ctx)
-		return nil
+		return nil //nolint:nilerr // the server is away, which is what a campaign is about
 	}
 	return wr.commit(ctx, tx)
 }

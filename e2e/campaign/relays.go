@@ -220,8 +220,6 @@ func (r *relays) release(ctx context.Context) error {
 }
 
 // stuck finds the command that the log recommends.
-//
-//nolint:gochecknoglobals // a compiled constant
 var stuck = regexp.MustCompile(`walrelay stream release ([0-9A-F-]+) --verdict`)
 
 // stopAll stops all instances.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -110,16 +111,13 @@ func (w *world) relayEnv(name string, random *rand.Rand) map[string]string {
 		Scheme: "postgres", User: url.UserPassword("postgres", "postgres"), Host: w.postgres.addr(), Path: "/" + w.db.Name,
 		RawQuery: "sslmode=disable&application_name=" + name,
 	}
-	addrs := ""
+	addrs := make([]string, len(w.kafka))
 	for i, wire := range w.kafka {
-		if i > 0 {
-			addrs += ","
-		}
-		addrs += wire.addr()
+		addrs[i] = wire.addr()
 	}
 	env := map[string]string{
 		"WALRELAY_DATABASE_URL":    dsn.String(),
-		"WALRELAY_KAFKA_BROKERS":   addrs,
+		"WALRELAY_KAFKA_BROKERS":   strings.Join(addrs, ","),
 		"WALRELAY_SLOT":            slot,
 		"WALRELAY_TABLES":          "public.outbox,public.outbox_parts",
 		"WALRELAY_TOPIC":           prefix + "{aggregatetype}",

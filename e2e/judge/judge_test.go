@@ -54,41 +54,95 @@ func TestJudge_FindsFaults(t *testing.T) {
 	n4, n5 := record(4, "", 0), record(5, "", 1)
 	renewed := func(n int, partition int32) *kgo.Record { return record(n, "a", partition, at(2, n)) }
 
-	type records = []*kgo.Record
+	type (
+		records = []*kgo.Record
+		kinds   = []judge.Kind
+	)
 	for name, test := range map[string]struct {
 		records    records
 		duplicates int
-		faults     []judge.Kind
+		faults     kinds
 	}{
-		"all":                 {records{a0, b1, a2, a3, n4, n5}, 0, nil},
-		"repeated tail":       {records{a0, b1, a2, b1, a2, a3, n4, n5}, 2, nil},
-		"repeated twice":      {records{a0, b1, a0, a0, b1, a2, a3, n4, n5}, 3, nil},
-		"lost":                {records{a0, b1, a2, n4, n5}, 0, []judge.Kind{judge.Lost}},
-		"lost in between":     {records{a0, b1, a3, n4, n5}, 0, []judge.Kind{judge.Lost}},
-		"lost without key":    {records{a0, b1, a2, a3, n5}, 0, []judge.Kind{judge.Lost}},
-		"phantom":             {records{a0, b1, a2, a3, n4, n5, record(6, "a", 0)}, 0, []judge.Kind{judge.Phantom}},
-		"wrong key":           {records{a0, record(1, "a", 0), a2, a3, n4, n5}, 0, []judge.Kind{judge.Altered}},
-		"empty key":           {records{a0, b1, a2, a3, record(4, "", 0, func(r *kgo.Record) { r.Key = []byte{} }), n5}, 0, []judge.Kind{judge.Altered}},
-		"null value":          {records{a0, b1, a2, record(3, "a", 0, func(r *kgo.Record) { r.Value = nil }), n4, n5}, 0, []judge.Kind{judge.Altered}},
-		"wrong topic":         {records{a0, b1, a2, a3, n4, record(5, "", 1, func(r *kgo.Record) { r.Topic = "u" })}, 0, []judge.Kind{judge.Altered}},
-		"reordered":           {records{a0, b1, a3, a2, n4, n5}, 0, []judge.Kind{judge.Reordered, judge.PositionFell, judge.Dropped}},
-		"reordered positions": {records{a0, b1, record(2, "a", 0, at(1, 3)), record(3, "a", 0, at(1, 2)), n4, n5}, 0, []judge.Kind{judge.Reordered, judge.PositionFell, judge.Dropped}},
-		"swapped":             {records{a0, b1, record(3, "a", 0, at(1, 2)), record(2, "a", 0, at(1, 3)), n4, n5}, 0, []judge.Kind{judge.Reordered, judge.KeptReordered}},
-		"swapped without key": {records{a0, b1, a2, a3, record(5, "", 0), n4}, 0, []judge.Kind{judge.PositionFell, judge.Dropped}},
-		"other partition":     {records{a0, b1, a2, record(3, "a", 1), n4, n5}, 0, []judge.Kind{judge.MovedKey}},
-		"repeated elsewhere":  {records{a0, b1, a2, a3, n4, n5, record(4, "", 2)}, 1, []judge.Kind{judge.MovedKey, judge.KeptTwice}},
-		"gap in repeats":      {records{a0, b1, a2, a0, a2, a3, n4, n5}, 2, []judge.Kind{judge.GapInRepeat}},
-		"unstable position":   {records{a0, b1, a2, a3, record(3, "a", 0, at(1, 32)), record(4, "", 2), n5}, 1, []judge.Kind{judge.SecondPosition, judge.KeptTwice}},
-		"malformed position":  {records{a0, b1, a2, a3, record(3, "a", 0, header(2, "00000001-00000001-10-0")), n4, n5}, 0, []judge.Kind{judge.BadHeaders}},
-		"no stream":           {records{a0, b1, a2, record(3, "a", 0, header(1, "")), n4, n5}, 0, []judge.Kind{judge.BadHeaders, judge.StreamChanged}},
-		"other stream":        {records{a0, b1, a2, record(3, "a", 0, header(1, "z")), n4, n5}, 0, []judge.Kind{judge.StreamChanged}},
+		"all":              {records{a0, b1, a2, a3, n4, n5}, 0, nil},
+		"repeated tail":    {records{a0, b1, a2, b1, a2, a3, n4, n5}, 2, nil},
+		"repeated twice":   {records{a0, b1, a0, a0, b1, a2, a3, n4, n5}, 3, nil},
+		"lost":             {records{a0, b1, a2, n4, n5}, 0, kinds{judge.Lost}},
+		"lost in between":  {records{a0, b1, a3, n4, n5}, 0, kinds{judge.Lost}},
+		"lost without key": {records{a0, b1, a2, a3, n5}, 0, kinds{judge.Lost}},
+		"phantom":          {records{a0, b1, a2, a3, n4, n5, record(6, "a", 0)}, 0, kinds{judge.Phantom}},
+		"wrong key":        {records{a0, record(1, "a", 0), a2, a3, n4, n5}, 0, kinds{judge.Altered}},
+		"empty key": {
+			records{a0, b1, a2, a3, record(4, "", 0, func(r *kgo.Record) { r.Key = []byte{} }), n5},
+			0,
+			kinds{judge.Altered},
+		},
+		"null value": {
+			records{a0, b1, a2, record(3, "a", 0, func(r *kgo.Record) { r.Value = nil }), n4, n5},
+			0,
+			kinds{judge.Altered},
+		},
+		"wrong topic": {
+			records{a0, b1, a2, a3, n4, record(5, "", 1, func(r *kgo.Record) { r.Topic = "u" })},
+			0,
+			kinds{judge.Altered},
+		},
+		"reordered": {
+			records{a0, b1, a3, a2, n4, n5},
+			0,
+			kinds{judge.Reordered, judge.PositionFell, judge.Dropped},
+		},
+		"reordered positions": {
+			records{a0, b1, record(2, "a", 0, at(1, 3)), record(3, "a", 0, at(1, 2)), n4, n5},
+			0,
+			kinds{judge.Reordered, judge.PositionFell, judge.Dropped},
+		},
+		"swapped": {
+			records{a0, b1, record(3, "a", 0, at(1, 2)), record(2, "a", 0, at(1, 3)), n4, n5},
+			0,
+			kinds{judge.Reordered, judge.KeptReordered},
+		},
+		"swapped without key": {records{a0, b1, a2, a3, record(5, "", 0), n4}, 0, kinds{judge.PositionFell, judge.Dropped}},
+		"other partition":     {records{a0, b1, a2, record(3, "a", 1), n4, n5}, 0, kinds{judge.MovedKey}},
+		"repeated elsewhere": {
+			records{a0, b1, a2, a3, n4, n5, record(4, "", 2)},
+			1,
+			kinds{judge.MovedKey, judge.KeptTwice},
+		},
+		"gap in repeats": {records{a0, b1, a2, a0, a2, a3, n4, n5}, 2, kinds{judge.GapInRepeat}},
+		"unstable position": {
+			records{a0, b1, a2, a3, record(3, "a", 0, at(1, 32)), record(4, "", 2), n5},
+			1,
+			kinds{judge.SecondPosition, judge.KeptTwice},
+		},
+		"malformed position": {
+			records{a0, b1, a2, a3, record(3, "a", 0, header(2, "00000001-00000001-10-0")), n4, n5},
+			0,
+			kinds{judge.BadHeaders},
+		},
+		"no stream": {
+			records{a0, b1, a2, record(3, "a", 0, header(1, "")), n4, n5},
+			0,
+			kinds{judge.BadHeaders, judge.StreamChanged},
+		},
+		"other stream": {
+			records{a0, b1, a2, record(3, "a", 0, header(1, "z")), n4, n5},
+			0,
+			kinds{judge.StreamChanged},
+		},
 
-		"new epoch":                 {records{a0, b1, a2, renewed(3, 0), record(4, "", 0, at(2, 4)), n5}, 0, nil},
-		"new epoch, repeated":       {records{a0, b1, a2, a3, renewed(2, 0), renewed(3, 0), record(4, "", 0, at(2, 4)), n5}, 2, nil},
-		"new partition":             {records{a0, b1, a2, n4, n5, renewed(3, 3)}, 0, nil},
-		"new partition read first":  {records{renewed(2, 3), renewed(3, 3), a0, b1, a2, n4, n5}, 1, nil},
-		"new partition, reordered":  {records{renewed(2, 3), a0, b1, a3, n4, n5}, 0, []judge.Kind{judge.Reordered}},
-		"new partition, kept twice": {records{renewed(3, 3), a0, b1, a2, n4, n5, record(3, "a", 3, at(2, 9))}, 1, []judge.Kind{judge.SecondPosition, judge.KeptTwice}},
+		"new epoch": {records{a0, b1, a2, renewed(3, 0), record(4, "", 0, at(2, 4)), n5}, 0, nil},
+		"new epoch, repeated": {
+			records{a0, b1, a2, a3, renewed(2, 0), renewed(3, 0), record(4, "", 0, at(2, 4)), n5},
+			2, nil,
+		},
+		"new partition":            {records{a0, b1, a2, n4, n5, renewed(3, 3)}, 0, nil},
+		"new partition read first": {records{renewed(2, 3), renewed(3, 3), a0, b1, a2, n4, n5}, 1, nil},
+		"new partition, reordered": {records{renewed(2, 3), a0, b1, a3, n4, n5}, 0, kinds{judge.Reordered}},
+		"new partition, kept twice": {
+			records{renewed(3, 3), a0, b1, a2, n4, n5, record(3, "a", 3, at(2, 9))},
+			1,
+			kinds{judge.SecondPosition, judge.KeptTwice},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,8 +13,6 @@ import (
 type position [20]byte
 
 // positionText is the text's fixed form.
-//
-//nolint:gochecknoglobals // a compiled constant
 var positionText = regexp.MustCompile(`^[0-9A-F]{8}-[0-9A-F]{8}-[0-9A-F]{16}-[0-9A-F]{8}$`)
 
 func parsePosition(text string) (p position, ok bool) {

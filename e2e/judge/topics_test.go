@@ -17,7 +17,8 @@ func TestMain(m *testing.M) { testenv.VerifyMain(m) }
 func TestTopics_ReadsToTheEnd(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.Kafka(t)
-	topics := []string{cluster.Topic(t, 2, nil), cluster.Topic(t, 1, nil), cluster.Topic(t, 1, nil)} // the last stays empty
+	// The last stays empty.
+	topics := []string{cluster.Topic(t, 2, nil), cluster.Topic(t, 1, nil), cluster.Topic(t, 1, nil)}
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(cluster.Addrs()...),
 		kgo.TransactionalID(topics[0]),
