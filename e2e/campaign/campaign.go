@@ -105,7 +105,8 @@ func (w *world) breakThings(ctx context.Context, p *pulse) ([]episode, error) {
 	return episodes, nil
 }
 
-// hold lets a fault last. Now and then one more thing goes wrong meanwhile: walrelay is killed too.
+// hold lets a fault last. Now and then one more thing goes wrong meanwhile: walrelay is
+// killed, stopped or disconnected too.
 func (w *world) hold(ctx context.Context, f *fault, length time.Duration) {
 	if f.group == "relay" || w.random.IntN(2) > 0 {
 		pause(ctx, length)
@@ -113,10 +114,15 @@ func (w *world) hold(ctx context.Context, f *fault, length time.Duration) {
 	}
 	part := between(w.random, length/2, length) // by then events wait, when it is Kafka that is broken
 	pause(ctx, part)
-	sig := pick(w.random, syscall.SIGKILL, syscall.SIGTERM)
-	w.t.Logf("        meanwhile %v", sig)
-	for _, in := range w.relays.two {
-		in.signal(sig)
+	if _, pid := w.streaming(ctx); pid != 0 && w.random.IntN(4) == 0 {
+		w.t.Logf("        meanwhile the walsender ends")
+		_, _ = w.db.Conn.Exec(ctx, "SELECT pg_terminate_backend($1)", pid) // it may be gone by itself
+	} else {
+		sig := pick(w.random, syscall.SIGKILL, syscall.SIGTERM)
+		w.t.Logf("        meanwhile %v", sig)
+		for _, in := range w.relays.two {
+			in.signal(sig)
+		}
 	}
 	pause(ctx, length-part)
 }
