@@ -42,6 +42,7 @@ type session struct {
 	hasEvents bool          // so has the open one
 	confirmed pglogrepl.LSN // last reported as flushed
 	unflushed bool          // events were published since the last Flush
+	lastFlush time.Time
 	stuck     *checkpoint.Poison
 
 	giveUp time.Time // when a stop no longer waits; zero until asked to stop
@@ -131,14 +132,17 @@ func (s *session) receiveError(ctx context.Context, err error) error {
 // beforeRead is called when everything received has been handled and the next read will touch the
 // socket. Its errors end the session.
 func (s *session) beforeRead(ctx context.Context, busy bool) error {
-	if s.unflushed {
-		s.sink.Flush()
-		s.unflushed = false
+	if s.unflushed && (!busy || time.Since(s.lastFlush) >= busyFlush) {
+		s.flush()
 	}
 	if err := s.attend(ctx); err != nil {
 		return err
 	}
-	if err := s.conn.SetReadDeadline(s.lastStatus.Add(s.interval)); err != nil {
+	deadline := s.lastStatus.Add(s.interval)
+	if s.unflushed { // if nothing more comes, the input is dry after all
+		deadline = s.lastFlush.Add(busyFlush + burstPause)
+	}
+	if err := s.conn.SetReadDeadline(deadline); err != nil {
 		return fmt.Errorf("set read deadline: %w", err)
 	}
 	if busy {
@@ -150,6 +154,15 @@ func (s *session) beforeRead(ctx context.Context, busy bool) error {
 		return context.Cause(ctx)
 	}
 	return s.takeMail(ctx)
+}
+
+// busyFlush is how long a busy stream gathers before it calls the input dry: the brokers' cost is by
+// request more than by record.
+const busyFlush = 3 * time.Millisecond
+
+func (s *session) flush() {
+	s.sink.Flush()
+	s.unflushed, s.lastFlush = false, time.Now()
 }
 
 // attend does what is due besides reading: outcomes, the guard's word, status, board.
@@ -466,8 +479,7 @@ func (s *session) relation(ctx context.Context) error {
 
 // waitForRoom lets acknowledgements make room, while status reports go on.
 func (s *session) waitForRoom(ctx context.Context) error {
-	s.sink.Flush()
-	s.unflushed = false
+	s.flush()
 	return s.wait(ctx, func() bool { return !s.tracker.Full() })
 }
 

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -27,7 +28,6 @@ const (
 	headerDeadHeaders    = "walrelay-dead-letter-headers" // the headers column as it was, when that was to blame
 
 	constantHeaders = 3 // stream, position, commit time
-	mostHeaders     = 8 // beside the row's own
 
 	commitTimeFormat = "2006-01-02T15:04:05.000000Z"
 )
@@ -43,16 +43,19 @@ func constantSize(stream string) int {
 // encoder turns batches into sarama's record batches. A sender owns one and reuses its memory for
 // every request: sarama keeps no record after AsyncProduce has returned.
 type encoder struct {
-	stream      sarama.RecordHeader
-	codec       sarama.CompressionCodec
-	records     []sarama.Record
-	recordPtrs  []*sarama.Record
-	headers     []sarama.RecordHeader
-	headerPtrs  []*sarama.RecordHeader
-	text        []byte
-	names       headerNames
+	stream     sarama.RecordHeader
+	codec      sarama.CompressionCodec
+	records    []sarama.Record
+	recordPtrs []*sarama.Record
+	headers    []sarama.RecordHeader
+	headerPtrs []*sarama.RecordHeader
+	text       []byte
+	names      headerNames
+
+	// The last ones made: records of a transaction share its commit time, and most share a type.
+	commitTime  *sarama.RecordHeader
 	commitMicro int64
-	commitText  []byte
+	kind        *sarama.RecordHeader
 }
 
 // headerNames are shared by all records: sarama only reads them.
@@ -72,28 +75,17 @@ func newEncoder(stream string, codec sarama.CompressionCodec) *encoder {
 	}
 }
 
-// reset forgets the records of the last request and makes room for the batches of the next one, so
-// that no slab moves while pointers into it are taken.
-func (n *encoder) reset(batches []*batch) {
-	records, headers := 0, 0
-	for _, b := range batches {
-		records += len(b.entries)
-		for i := range b.entries {
-			headers += mostHeaders
-			eachHeader(b.content(&b.entries[i]).headers, func(_, _ []byte) { headers++ })
-		}
-	}
-	n.records, n.recordPtrs = slab(n.records, records), slab(n.recordPtrs, records)
-	n.headers, n.headerPtrs = slab(n.headers, headers), slab(n.headerPtrs, headers)
-	n.text = slab(n.text, records*(checkpoint.PositionLen+len(commitTimeFormat)))
-	n.commitText = nil
+// reset forgets the records of the last request. Memory that an unusually large one left is dropped.
+func (n *encoder) reset() {
+	n.records, n.recordPtrs = emptied(n.records, 1<<13), emptied(n.recordPtrs, 1<<13)
+	n.headers, n.headerPtrs = emptied(n.headers, 1<<15), emptied(n.headerPtrs, 1<<16)
+	n.text = emptied(n.text, 1<<19)
+	n.commitTime, n.kind = nil, nil
 }
 
-// slab empties s and gives it room for n more, releasing memory that one huge request left behind.
-func slab[T any](s []T, n int) []T {
-	const keep = 1 << 15
-	if cap(s) < n || cap(s) > keep && n < keep/4 {
-		return make([]T, 0, n+n/4)
+func emptied[T any](s []T, keep int) []T {
+	if cap(s) > keep {
+		return nil
 	}
 	return s[:0]
 }
@@ -120,6 +112,8 @@ func (n *encoder) encode(b *batch, id producerID) *sarama.RecordBatch {
 	}
 }
 
+// record appends the record of an entry. Slices that grow move, but what was taken from the old place
+// stays as it is there.
 func (n *encoder) record(b *batch, e *entry, delta, first int64) {
 	c := b.content(e)
 	start := len(n.headerPtrs)
@@ -132,9 +126,9 @@ func (n *encoder) record(b *batch, e *entry, delta, first int64) {
 	from := len(n.text)
 	n.text = e.pos.Append(n.text)
 	n.header(positionName, n.text[from:])
-	n.header(n.names.commitTime, n.commitTime(e.commit))
+	n.commit(e.commit)
 	if c.kind != nil {
-		n.header(n.names.kind, c.kind)
+		n.eventType(c.kind)
 	}
 	if c.trace != nil {
 		n.header(n.names.trace, c.trace)
@@ -156,12 +150,22 @@ func (n *encoder) header(key, value []byte) {
 	n.headerPtrs = append(n.headerPtrs, &n.headers[len(n.headers)-1])
 }
 
-// commitTime formats once for all events of a transaction.
-func (n *encoder) commitTime(micro int64) []byte {
-	if n.commitText == nil || micro != n.commitMicro {
-		from := len(n.text)
-		n.text = time.UnixMicro(micro).UTC().AppendFormat(n.text, commitTimeFormat)
-		n.commitText, n.commitMicro = n.text[from:], micro
+func (n *encoder) commit(micro int64) {
+	if n.commitTime != nil && n.commitMicro == micro {
+		n.headerPtrs = append(n.headerPtrs, n.commitTime)
+		return
 	}
-	return n.commitText
+	from := len(n.text)
+	n.text = time.UnixMicro(micro).UTC().AppendFormat(n.text, commitTimeFormat)
+	n.header(n.names.commitTime, n.text[from:])
+	n.commitTime, n.commitMicro = n.headerPtrs[len(n.headerPtrs)-1], micro
+}
+
+func (n *encoder) eventType(kind []byte) {
+	if n.kind != nil && bytes.Equal(n.kind.Value, kind) {
+		n.headerPtrs = append(n.headerPtrs, n.kind)
+		return
+	}
+	n.header(n.names.kind, kind)
+	n.kind = n.headerPtrs[len(n.headerPtrs)-1]
 }

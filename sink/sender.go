@@ -221,7 +221,7 @@ func (s *sender) produce(req *request, id producerID) {
 		Timeout:      int32(s.k.cfg.Timeout / time.Millisecond),
 		Version:      8, // record errors (KIP-467) without the second encoding that version 9's lengths cost
 	}
-	s.enc.reset(req.batches)
+	s.enc.reset()
 	for i, b := range req.batches {
 		p := req.parts[i]
 		pr.AddBatch(p.topic.name, p.id, s.enc.encode(b, id))
