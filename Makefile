@@ -52,7 +52,8 @@ verify: lint tidy vet ## format, lint, tidy: what must be clean before a commit
 .PHONY: vet
 vet:
 	$(GO) vet ./...
-	GOOS=darwin $(GO) vet ./cmd/... ./cdc ./sink
+	GOOS=darwin $(GO) build -o /dev/null ./cmd/walrelay
+	GOOS=darwin $(GO) build -o /dev/null ./cmd/demo
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)

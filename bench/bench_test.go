@@ -103,8 +103,14 @@ func TestMeasure(t *testing.T) {
 func TestParseOptions(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"--events", "0"}, {"--rows-per-tx", "10,x"}, {"--rows-per-tx", "0"}, {"--rounds", "-1"}, {"--rate", "0"},
-		{"--latency", "-1s"}, {"more"}, {"--unknown"},
+		{"--events", "0"},
+		{"--rows-per-tx", "10,x"},
+		{"--rows-per-tx", "0"},
+		{"--rounds", "-1"},
+		{"--rate", "0"},
+		{"--latency", "-1s"},
+		{"more"},
+		{"--unknown"},
 	} {
 		var out bytes.Buffer
 		_, err := parseOptions(args, &out)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -63,8 +64,10 @@ var breaches = []breach{
 	},
 	{
 		name: "column list", from: 15, hurt: retable + " (id, aggregatetype, aggregateid)", mend: retable,
-		say: []string{`table "public"."outbox"`, `has a column list in publication "walrelay"`,
-			`omits the mapped column "payload"`},
+		say: []string{
+			`table "public"."outbox"`, `has a column list in publication "walrelay"`,
+			`omits the mapped column "payload"`,
+		},
 	},
 }
 
@@ -92,7 +95,7 @@ func TestPublication_Breached(t *testing.T) {
 					if !running {
 						relay = s.start()
 					}
-					say := append(b.say, "rows committed ", " may be missing", "walrelay stream new-epoch "+s.slot)
+					say := slices.Concat(b.say, []string{"rows committed ", " may be missing", "walrelay stream new-epoch " + s.slot})
 					fatal(t, relay, say...)
 					require.Less(t, time.Since(at), 10*time.Second) // a status interval is 0.2 s
 					if b.mend != "" {

@@ -65,8 +65,12 @@ func (b *batch) add(e entry, c content) {
 		bytes  []byte
 		length *int32
 	}{
-		{c.id, &e.id}, {c.key, &e.key}, {c.value, &e.value},
-		{c.kind, &e.kind}, {c.trace, &e.trace}, {c.headers, &e.headers},
+		{c.id, &e.id},
+		{c.key, &e.key},
+		{c.value, &e.value},
+		{c.kind, &e.kind},
+		{c.trace, &e.trace},
+		{c.headers, &e.headers},
 	} {
 		*f.length = int32(len(f.bytes))
 		if f.bytes == nil {
@@ -85,8 +89,12 @@ func (b *batch) content(e *entry) (c content) {
 		bytes  *[]byte
 		length int32
 	}{
-		{&c.id, e.id}, {&c.key, e.key}, {&c.value, e.value},
-		{&c.kind, e.kind}, {&c.trace, e.trace}, {&c.headers, e.headers},
+		{&c.id, e.id},
+		{&c.key, e.key},
+		{&c.value, e.value},
+		{&c.kind, e.kind},
+		{&c.trace, e.trace},
+		{&c.headers, e.headers},
 	} {
 		if f.length >= 0 {
 			*f.bytes, rest = rest[:f.length:f.length], rest[f.length:]

@@ -73,7 +73,9 @@ func BenchmarkPublish(b *testing.B) {
 
 // BenchmarkDeliver publishes to a real broker and waits for the acknowledgements, an event a round.
 func BenchmarkDeliver(b *testing.B) {
-	for _, codec := range []sarama.CompressionCodec{sarama.CompressionNone, sarama.CompressionLZ4, sarama.CompressionZSTD} {
+	for _, codec := range []sarama.CompressionCodec{
+		sarama.CompressionNone, sarama.CompressionLZ4, sarama.CompressionZSTD,
+	} {
 		b.Run(codec.String(), func(b *testing.B) {
 			kafka := testenv.Kafka(b)
 			topic := kafka.Topic(b, 6, nil)

@@ -60,7 +60,7 @@ func campaign(t *testing.T, r *rand.Rand, rewinds bool) (*kfake.Cluster, *sessio
 	var drop, connections atomic.Int32
 	c := fakeKafka(t, kfake.NumBrokers(3), kfake.SeedTopics(4, "orders"), kfake.ListenFn(
 		func(network, addr string) (net.Listener, error) {
-			l, err := net.Listen(network, addr) //nolint:noctx // the signature has none
+			l, err := net.Listen(network, addr)
 			return lossy{l, &drop, &connections}, err
 		}))
 	k := start(t, c.ListenAddrs(), func(c *Config) {

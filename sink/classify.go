@@ -32,17 +32,21 @@ func classify(code sarama.KError) verdict {
 
 	case sarama.ErrNotLeaderForPartition, sarama.ErrLeaderNotAvailable, sarama.ErrFencedLeaderEpoch,
 		sarama.ErrUnknownLeaderEpoch, sarama.ErrReplicaNotAvailable, sarama.ErrBrokerNotAvailable:
-		return verdict{class: retry, reason: "the leader moves, maybe after it wrote; metadata is fetched anew", ambiguous: true}
+		return verdict{class: retry, reason: "the leader moves, maybe after it wrote; metadata is fetched", ambiguous: true}
 	case sarama.ErrUnknownTopicOrPartition:
 		return verdict{class: retry, reason: "the topic is being created or was deleted; it is waited for"}
 	case sarama.ErrNotEnoughReplicas:
 		return verdict{class: retry, reason: "fewer in-sync replicas than min.insync.replicas; nothing was written"}
 	case sarama.ErrNotEnoughReplicasAfterAppend:
-		return verdict{class: retry, ambiguous: true,
-			reason: "written to the leader but to too few replicas; the sequence keeps it single"}
+		return verdict{
+			class: retry, ambiguous: true,
+			reason: "written to the leader but to too few replicas; the sequence keeps it single",
+		}
 	case sarama.ErrRequestTimedOut:
-		return verdict{class: retry, ambiguous: true,
-			reason: "the replicas did not answer in time; the sequence keeps it single"}
+		return verdict{
+			class: retry, ambiguous: true,
+			reason: "the replicas did not answer in time; the sequence keeps it single",
+		}
 	case sarama.ErrNetworkException:
 		return verdict{class: retry, reason: "the broker lost a connection of its own", ambiguous: true}
 	case sarama.ErrKafkaStorageError, sarama.ErrLogDirNotFound:
@@ -63,14 +67,18 @@ func classify(code sarama.KError) verdict {
 	case sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge:
 		return verdict{class: refuse, reason: "larger than the topic's max.message.bytes, which was lowered meanwhile"}
 	case sarama.ErrInvalidTimestamp:
-		return verdict{class: refuse,
-			reason: "the record timestamp is outside what the topic accepts (message.timestamp.before/after.max.ms)"}
+		return verdict{
+			class:  refuse,
+			reason: "the record timestamp is outside what the topic accepts (message.timestamp.before/after.max.ms)",
+		}
 	case sarama.ErrInvalidRecord:
 		return verdict{class: refuse, reason: "the broker refuses the record (a compacted topic takes no null key)"}
 
 	case sarama.ErrOutOfOrderSequenceNumber:
-		return verdict{class: order,
-			reason: "behind an unresolved batch it follows from that; else the broker lost our state"}
+		return verdict{
+			class:  order,
+			reason: "behind an unresolved batch it follows from that; else the broker lost our state",
+		}
 
 	case sarama.ErrUnknownProducerID:
 		return verdict{class: rewind, reason: "the broker forgot the producer (retention removed its records)"}

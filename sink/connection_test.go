@@ -20,7 +20,7 @@ func TestKafka_ConnectionDropsWithSeveralInFlight(t *testing.T) {
 	t.Parallel()
 	var drop, connections atomic.Int32
 	c := fakeKafka(t, kfake.SeedTopics(1, "orders"), kfake.ListenFn(func(network, addr string) (net.Listener, error) {
-		l, err := net.Listen(network, addr) //nolint:noctx // the signature has none
+		l, err := net.Listen(network, addr)
 		return lossy{l, &drop, &connections}, err
 	}))
 	k := start(t, c.ListenAddrs(), smallBatches)
@@ -45,7 +45,7 @@ func TestKafka_ClosedConnectionIsForgotten(t *testing.T) {
 	t.Parallel()
 	var drop, connections atomic.Int32
 	c := fakeKafka(t, kfake.SeedTopics(8, "orders"), kfake.ListenFn(func(network, addr string) (net.Listener, error) {
-		l, err := net.Listen(network, addr) //nolint:noctx // the signature has none
+		l, err := net.Listen(network, addr)
 		return lossy{l, &drop, &connections}, err
 	}))
 	k := start(t, c.ListenAddrs(), smallBatches)
@@ -102,7 +102,7 @@ func TestKafka_LostAnswers(t *testing.T) {
 	t.Parallel()
 	var drop, connections atomic.Int32
 	c := fakeKafka(t, kfake.SeedTopics(1, "orders"), kfake.ListenFn(func(network, addr string) (net.Listener, error) {
-		l, err := net.Listen(network, addr) //nolint:noctx // the signature has none
+		l, err := net.Listen(network, addr)
 		return lossy{l, &drop, &connections}, err
 	}))
 	k := start(t, c.ListenAddrs(), smallBatches)

@@ -35,7 +35,7 @@ func (o *observer) Acked(topic string, _ int, commits []time.Time, _ time.Time) 
 
 // observed is how many events of a topic k has reported to its observer as acknowledged.
 func observed(k *Kafka, topic string) int {
-	o := k.cfg.Observer.(*observer) //nolint:forcetypeassert // see testConfig
+	o := k.cfg.Observer.(*observer)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.acked[topic]
@@ -109,7 +109,6 @@ type session struct {
 	partitions map[string]int32
 }
 
-//nolint:gochecknoglobals // constants
 var (
 	table = &decoder.Mapping{Schema: "public", Table: "outbox"}
 	// committed is when the first event was committed. Brokers remove records that are older than a week.
@@ -307,8 +306,10 @@ func batchesOf(req kmsg.Request) (batches []producedBatch) {
 			if b.ReadFrom(part.Records) != nil {
 				continue
 			}
-			batches = append(batches, producedBatch{t.Topic, part.Partition, b.ProducerID, b.ProducerEpoch,
-				b.FirstSequence, b.NumRecords, b.Attributes})
+			batches = append(batches, producedBatch{
+				t.Topic, part.Partition, b.ProducerID, b.ProducerEpoch,
+				b.FirstSequence, b.NumRecords, b.Attributes,
+			})
 		}
 	}
 	return batches

@@ -273,7 +273,6 @@ func judged(lsn uint64, v checkpoint.Verdict) checkpoint.Run {
 	return checkpoint.Run{Verdicts: map[checkpoint.Position]checkpoint.Verdict{position(lsn): v}}
 }
 
-func text(s string) *string { return &s }
 
 // A limit that was lowered while we run: only what is too large is affected, and batches shrink.
 func TestPoison_LimitLowered(t *testing.T) {
@@ -287,7 +286,7 @@ func TestPoison_LimitLowered(t *testing.T) {
 	require.NoError(t, err)
 	defer client.Close()
 	_, err = kadm.NewClient(client).AlterTopicConfigs(context.Background(),
-		[]kadm.AlterConfig{{Name: "max.message.bytes", Value: text("4000")}}, "orders")
+		[]kadm.AlterConfig{{Name: "max.message.bytes", Value: new("4000")}}, "orders")
 	require.NoError(t, err)
 	s.publish(s.event("orders", "a", value(make([]byte, 5000))))
 	s.some("orders", 1000)

@@ -59,7 +59,9 @@ func TestTopic_MissingIsCreated(t *testing.T) {
 
 func TestTopic_MissingIsPoison(t *testing.T) {
 	t.Parallel()
-	for policy, action := range map[Policy]checkpoint.Action{Skip: checkpoint.Skipped, DeadLetter: checkpoint.DeadLettered} {
+	for policy, action := range map[Policy]checkpoint.Action{
+		Skip: checkpoint.Skipped, DeadLetter: checkpoint.DeadLettered,
+	} {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
 			c := fakeKafka(t, kfake.SeedTopics(1, "dead"))

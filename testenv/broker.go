@@ -61,7 +61,7 @@ func newBroker(index int, jars string, cfg KafkaConfig) (*broker, error) {
 	return b, err
 }
 
-func (b *broker) nodeID() int32 { return int32(b.index) + 1 } //nolint:gosec // a handful
+func (b *broker) nodeID() int32 { return int32(b.index) + 1 }
 
 // properties are what a small machine starts quickly and what serves many small tests.
 func (b *broker) properties(c *Cluster) map[string]string {

@@ -97,7 +97,7 @@ func lock(path string) (unlock func(), err error) {
 // workDir is this process's own directory below sharedDir, made once. The directories of processes
 // that were killed before they could remove theirs go at the same time.
 //
-//nolint:gochecknoglobals // one per process
+
 var workDir = sync.OnceValues(func() (string, error) {
 	shared, err := sharedDir()
 	if err != nil {

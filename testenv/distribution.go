@@ -21,7 +21,6 @@ import (
 // nobody is who runs PostgreSQL when we are root, which it refuses.
 const nobody = 65534
 
-//nolint:gochecknoglobals // one per process
 var directories atomic.Int64
 
 // defaultSettings suit many small tests on one server: logical decoding, much room, and no care for

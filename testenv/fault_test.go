@@ -68,7 +68,7 @@ func TestPostgres_Standby(t *testing.T) {
 
 		on, err := pgx.Connect(t.Context(), standby.DSN(db.Name))
 		require.NoError(t, err)
-		defer on.Close(context.Background()) //nolint:errcheck // the server goes with it
+		defer on.Close(context.Background())
 		require.Eventually(t, func() bool {
 			_, err := on.Exec(t.Context(), "SELECT FROM copied")
 			return err == nil

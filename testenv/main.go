@@ -58,7 +58,7 @@ func ForMajors(t *testing.T, test func(t *testing.T, major int)) {
 // shared are the servers that the tests of this process use together, and names the counter that
 // makes their databases, slots and topics unique.
 //
-//nolint:gochecknoglobals // the process is their scope, and testing.M hands nothing to the tests
+
 var (
 	shared registry
 	names  atomic.Int64

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -202,12 +203,7 @@ func (s *Server) kill() error {
 		return err
 	}
 	if !poll(time.Minute, func() bool {
-		for _, pid := range others {
-			if alive(pid) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(others, alive)
 	}) {
 		return errors.New("its processes do not end")
 	}

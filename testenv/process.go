@@ -23,7 +23,6 @@ func Binary(t testing.TB) string {
 	return path
 }
 
-//nolint:gochecknoglobals // one per process
 var binary = sync.OnceValues(func() (string, error) {
 	work, err := workDir()
 	if err != nil {

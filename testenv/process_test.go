@@ -37,7 +37,7 @@ func TestChildrenDie(t *testing.T) {
 	child.WaitForLog(t, "started:", 2*time.Minute)
 	_, list, _ := strings.Cut(child.Stdout(), "started: ")
 	var pids []int
-	for _, field := range strings.Fields(list) {
+	for field := range strings.FieldsSeq(list) {
 		pid, err := strconv.Atoi(field)
 		require.NoError(t, err)
 		require.NoError(t, syscall.Kill(pid, 0), "runs before")

@@ -27,7 +27,7 @@ func (c *Cluster) CreateTopic(t testing.TB, name string, partitions int, configs
 	for key, value := range configs {
 		values[key] = &value
 	}
-	//nolint:gosec // both numbers are small
+
 	_, err := c.Admin.CreateTopic(ctx, int32(partitions), int16(c.replicas()), values, name)
 	if err != nil {
 		t.Fatalf("create topic %s: %v", name, err)

@@ -48,7 +48,7 @@ func (c *consumer) run(ctx context.Context) error {
 	for {
 		fetches := c.client.PollFetches(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the end that was asked for
 		}
 		if fetches.IsClientClosed() {
 			return errors.New("the consumer's client is closed")

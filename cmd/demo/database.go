@@ -48,7 +48,7 @@ func openDatabase(ctx context.Context, h *home, name, admin string) (*database, 
 func (db *database) startServer(ctx context.Context, h *home) error {
 	programs, err := unpackPostgres(ctx, h)
 	if err != nil {
-		return fmt.Errorf("%w\nTo use a server of your own, set WALRELAY_DATABASE_URL.", err) //nolint:revive // a hint
+		return fmt.Errorf("%w\nto use a server of your own, set WALRELAY_DATABASE_URL", err)
 	}
 	port, err := freePort()
 	if err != nil {

@@ -53,7 +53,7 @@ func TestDemo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// t.TempDir is closed to the user that PostgreSQL runs as.
-			tmp, err := os.MkdirTemp("", "walrelay-demotest-")
+			tmp, err := os.MkdirTemp("", "walrelay-demotest-") //nolint:usetesting // another user must reach it
 			require.NoError(t, err)
 			require.NoError(t, os.Chmod(tmp, 0o755))
 			t.Cleanup(func() { require.NoError(t, os.RemoveAll(tmp)) })

@@ -27,7 +27,7 @@ func TestGate_ShutBreaksAndRefuses(t *testing.T) {
 				return
 			}
 			go func() {
-				defer conn.Close() //nolint:errcheck // a test
+				defer conn.Close()
 				_, _ = io.Copy(conn, conn)
 			}()
 		}
@@ -132,7 +132,7 @@ func TestPassable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
-	require.False(t, passable(filepath.Join(dir)))
+	require.False(t, passable(dir))
 	require.False(t, passable(filepath.Join(dir, "absent")))
 	require.True(t, passable("/"))
 }

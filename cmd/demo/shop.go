@@ -131,7 +131,7 @@ type order struct {
 
 // clerk places orders and moves them on, at random times.
 func (s *shop) clerk(open, ctx context.Context, number int) error {
-	random := rand.New(rand.NewPCG(1, uint64(number))) //nolint:gosec // not a secret
+	random := rand.New(rand.NewPCG(1, uint64(number)))
 	pause := func() time.Duration {
 		// Business comes in waves of half a minute, and customers when they please.
 		wave := 1 + 0.4*math.Sin(2*math.Pi*time.Since(s.began).Seconds()/30)
@@ -140,7 +140,7 @@ func (s *shop) clerk(open, ctx context.Context, number int) error {
 	}
 	var orders []order
 	return s.work(open, ctx, pause, func(ctx context.Context, conn *pgx.Conn) error {
-		next := order{customer: uint8(number + clerks*random.IntN(len(customers())/clerks))} //nolint:gosec // below 256
+		next := order{customer: uint8(number + clerks*random.IntN(len(customers())/clerks))}
 		if len(orders) == openOrders {
 			next, orders = orders[0], orders[1:]
 		}
@@ -163,7 +163,8 @@ func (s *shop) change(ctx context.Context, conn *pgx.Conn, random *rand.Rand, be
 		return before, err
 	}
 	defer tx.Rollback(ctx) //nolint:errcheck // does nothing after the end
-	after, kind := before, ""
+	after := before
+	var kind string
 	switch before.state {
 	case "":
 		after.state, kind = "placed", "OrderPlaced"

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -102,7 +103,7 @@ func (s *screen) lines(now scene, width, height int) []line {
 	}
 	// On a low screen the message matters more than what does not fit.
 	head = head[:max(0, min(len(head), height-len(foot)))]
-	all := append(head, foot...)
+	all := slices.Concat(head, foot)
 	return all[max(0, len(all)-height):]
 }
 
