@@ -273,7 +273,6 @@ func judged(lsn uint64, v checkpoint.Verdict) checkpoint.Run {
 	return checkpoint.Run{Verdicts: map[checkpoint.Position]checkpoint.Verdict{position(lsn): v}}
 }
 
-
 // A limit that was lowered while we run: only what is too large is affected, and batches shrink.
 func TestPoison_LimitLowered(t *testing.T) {
 	t.Parallel()
