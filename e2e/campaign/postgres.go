@@ -64,7 +64,8 @@ func postgresFaults() []*fault {
 			least: 500 * time.Millisecond, most: 3 * time.Second, strike: alterTable,
 		},
 		{
-			group: group, name: "new-partition", about: "a new partition of the partitioned outbox", strike: newPartition,
+			group: group, name: "new-partition", about: "a new partition of the partitioned outbox",
+			strike: func(ctx context.Context, w *world, _ func()) error { return w.addBucket(ctx) },
 		},
 		{
 			group: group, name: "alter-publication", about: "an unrelated table joins the publication, and leaves it",
@@ -90,17 +91,6 @@ func alterTable(ctx context.Context, w *world, hold func()) error {
 	}
 	hold()
 	return w.sql(ctx, "ALTER TABLE "+table+" DROP COLUMN "+column)
-}
-
-func newPartition(ctx context.Context, w *world, _ func()) error {
-	n := w.buckets.Load()
-	name := fmt.Sprintf("outbox_part_%d", n)
-	if err := w.sql(ctx,
-		fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s PARTITION OF outbox_parts FOR VALUES IN (%d)", name, n)); err != nil {
-		return err
-	}
-	w.buckets.Add(1)
-	return nil
 }
 
 func alterPublication(ctx context.Context, w *world, hold func()) error {

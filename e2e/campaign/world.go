@@ -74,7 +74,9 @@ func newWorld(t testing.TB, opts options) *world {
 		w.cluster.CreateTopic(t, prefix+kind, partitions, nil)
 	}
 	w.db.Exec(t, outboxSQL)
-	w.addBucket(t)
+	if err := w.addBucket(t.Context()); err != nil {
+		t.Fatalf("%v", err)
+	}
 	w.relays = newRelays(w)
 	w.relays.command(t, "migrate", "up")
 	return w
@@ -98,10 +100,14 @@ const outboxSQL = `
 var tables = []string{"outbox", "outbox_parts"}
 
 // addBucket adds a partition to outbox_parts, which the writers use from then on.
-func (w *world) addBucket(t testing.TB) {
+func (w *world) addBucket(ctx context.Context) error {
 	n := w.buckets.Load()
-	w.db.Exec(t, fmt.Sprintf("CREATE TABLE outbox_part_%d PARTITION OF outbox_parts FOR VALUES IN (%d)", n, n))
-	w.buckets.Add(1)
+	err := w.sql(ctx, fmt.Sprintf(
+		"CREATE TABLE IF NOT EXISTS outbox_part_%d PARTITION OF outbox_parts FOR VALUES IN (%d)", n, n))
+	if err == nil {
+		w.buckets.Add(1)
+	}
+	return err
 }
 
 // relayEnv is the environment of an instance of walrelay; what may differ from one start to the next
