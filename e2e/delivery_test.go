@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/walrelay/walrelay/e2e/judge"
 	"github.com/walrelay/walrelay/testenv"
 )
 
@@ -19,11 +20,11 @@ func TestDelivery_Plain(t *testing.T) {
 		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 3)
 		relay := s.relay()
 		consumer := s.cluster.Consume(t, s.topic)
-		committed := ledger{}
+		ledger := judge.NewLedger()
 		insert := func(n int) {
 			key, payload := fmt.Sprint(n%7), fmt.Sprintf(`{"n": %d}`, n)
 			s.insert(n, key, payload)
-			committed.add(event{eventID(n), key, []byte(payload)})
+			require.NoError(t, ledger.Commit(s.event(eventID(n), key, payload)))
 		}
 		for n := range 100 {
 			insert(n)
@@ -35,9 +36,8 @@ func TestDelivery_Plain(t *testing.T) {
 		s.relay()
 		s.caughtUp()
 
-		v := judgeTopic(t, s.cluster, s.topic, committed).verdict
-		require.Empty(t, v.faults, v)
-		require.Equal(t, 101, v.records)
+		v := s.judge(ledger)
+		require.Equal(t, 101, v.Records)
 	})
 }
 
@@ -61,7 +61,7 @@ func TestDelivery_CommitOrder(t *testing.T) {
 			require.Equal(t, "k", string(records[i].Key))
 			require.JSONEq(t, payload, string(records[i].Value))
 		}
-		require.Less(t, header(records[0], "walrelay-position"), header(records[1], "walrelay-position"))
+		require.Less(t, judge.Header(records[0], "walrelay-position"), judge.Header(records[1], "walrelay-position"))
 		// The position is where the commit was written, on timeline 1 of a new server.
 		lsn := positionLSN(t, records[1])
 		require.GreaterOrEqual(t, lsn, before)
@@ -75,7 +75,7 @@ func positionLSN(t *testing.T, r *kgo.Record) pglogrepl.LSN {
 	t.Helper()
 	var epoch, timeline, index uint32
 	var lsn uint64
-	_, err := fmt.Sscanf(header(r, "walrelay-position"), "%08X-%08X-%016X-%08X", &epoch, &timeline, &lsn, &index)
+	_, err := fmt.Sscanf(judge.Header(r, "walrelay-position"), "%08X-%08X-%016X-%08X", &epoch, &timeline, &lsn, &index)
 	require.NoError(t, err)
 	return pglogrepl.LSN(lsn)
 }
@@ -87,11 +87,11 @@ func TestDelivery_CrashAfterAcknowledgement(t *testing.T) {
 		s := newOwn(t, server, testenv.Kafka(t), 1, ownOutbox, ownPublication)
 		relay := s.relay()
 		consumer := s.cluster.Consume(t, s.topic)
-		committed := ledger{}
+		ledger := judge.NewLedger()
 		insert := func(n int) {
 			payload := fmt.Sprintf(`{"n": %d}`, n)
 			s.insertOwn(n, "k", payload)
-			committed.add(event{fmt.Sprint(n), "k", []byte(payload)})
+			require.NoError(t, ledger.Commit(s.event(fmt.Sprint(n), "k", payload)))
 		}
 		for n := range 100 {
 			insert(n)
@@ -102,12 +102,11 @@ func TestDelivery_CrashAfterAcknowledgement(t *testing.T) {
 		insert(100)
 		s.caughtUp()
 
-		v := judgeTopic(t, s.cluster, s.topic, committed).verdict
-		require.Empty(t, v.faults, v)
-		require.LessOrEqual(t, v.duplicates, 100)
-		rest := consumer.WaitFor(t, v.duplicates+1, wait)
-		require.Equal(t, "100", header(rest[v.duplicates], "id"), "comes last")
-		t.Logf("%d duplicates", v.duplicates)
+		v := s.judge(ledger)
+		require.LessOrEqual(t, v.Duplicates, 100)
+		rest := consumer.WaitFor(t, v.Duplicates+1, wait)
+		require.Equal(t, "100", judge.Header(rest[v.Duplicates], "id"), "comes last")
+		t.Logf("%d duplicates", v.Duplicates)
 	})
 }
 
@@ -136,12 +135,12 @@ func TestDelivery_ConfirmedExactly(t *testing.T) {
 		s.cluster.CreateTopic(t, later, 1, nil)
 		s.relay()
 		last := s.cluster.Consume(t, later).WaitFor(t, 1, wait)[0]
-		require.Equal(t, "2", header(last, "id"))
+		require.Equal(t, "2", judge.Header(last, "id"))
 		require.LessOrEqual(t, confirmed, positionLSN(t, last))
 		t.Logf("%d bytes between both", positionLSN(t, last)-confirmed)
 		s.caughtUp()
-		require.EqualValues(t, 1, endOffsets(t, s.cluster, s.topic).sum())
-		require.EqualValues(t, 1, endOffsets(t, s.cluster, later).sum())
+		require.EqualValues(t, 1, s.ends(s.topic).Sum())
+		require.EqualValues(t, 1, s.ends(later).Sum())
 	})
 }
 
@@ -166,7 +165,7 @@ func TestDelivery_OnlyInserts(t *testing.T) {
 		require.Nil(t, records[1].Value, "NULL is a tombstone")
 		require.Equal(t, "k", string(records[1].Key))
 		s.caughtUp()
-		require.EqualValues(t, 3, endOffsets(t, s.cluster, s.topic).sum())
+		require.EqualValues(t, 3, s.ends(s.topic).Sum())
 		for _, kind := range []string{"update", "delete", "truncate"} {
 			require.InDelta(t, 1, s.metric("walrelay_ignored_changes_total", `kind="`+kind+`"`), 0, kind)
 		}
@@ -220,8 +219,8 @@ func TestDelivery_SchemaChangeInTransaction(t *testing.T) {
 			require.Equal(t, want, string(records[i].Value))
 			require.Equal(t, "k", string(records[i].Key))
 		}
-		require.Equal(t, "e", header(records[1], "eventType"))
-		require.Empty(t, header(records[2], "eventType"))
+		require.Equal(t, "e", judge.Header(records[1], "eventType"))
+		require.Empty(t, judge.Header(records[2], "eventType"))
 	})
 }
 
@@ -243,7 +242,7 @@ func TestDelivery_TwoPhase(t *testing.T) {
 		s.insertOwn(2, "k", `{"n": 2}`)
 		require.Equal(t, []string{"2"}, delivered(consumer.WaitFor(t, 1, wait)))
 		s.caughtUp() // a prepared transaction must not hold up confirmation
-		require.EqualValues(t, 1, endOffsets(t, s.cluster, s.topic).sum())
+		require.EqualValues(t, 1, s.ends(s.topic).Sum())
 
 		s.db.Exec(t, `ROLLBACK PREPARED `+rolledBack)
 		s.db.Exec(t, `COMMIT PREPARED `+committed)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/walrelay/walrelay/e2e/judge"
 	"github.com/walrelay/walrelay/testenv"
 )
 
@@ -56,7 +57,7 @@ func (f *follower) sees(n int) *kgo.Record {
 	for {
 		record, err := f.consumer.Next(ctx)
 		require.NoError(f.t, err, "event %d does not arrive", n)
-		id, position := header(record, "id"), header(record, "walrelay-position")
+		id, position := judge.Header(record, "id"), judge.Header(record, "walrelay-position")
 		require.NotContains(f.t, string(record.Value), "skipped")
 		if position <= f.fence[record.Partition] {
 			require.True(f.t, f.seen[id], "event %s at %s is new, but behind %s", id, position, f.fence[record.Partition])
@@ -80,7 +81,7 @@ func (f *follower) goesOn() *testenv.Process {
 	record := f.delivers()
 	epoch := f.registered("epoch")
 	require.NotEqual(f.t, before, epoch)
-	require.Equal(f.t, fmt.Sprintf("%08s", epoch), header(record, "walrelay-position")[:8])
+	require.Equal(f.t, fmt.Sprintf("%08s", epoch), judge.Header(record, "walrelay-position")[:8])
 	return relay
 }
 

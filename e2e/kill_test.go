@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/walrelay/walrelay/e2e/judge"
 	"github.com/walrelay/walrelay/testenv"
 )
 
@@ -33,18 +34,19 @@ func TestKill(t *testing.T) {
 		s.set("WALRELAY_BATCH_BYTES", "10000") // many batches, several in flight
 		relay := s.relay()
 		group, ctx := errgroup.WithContext(t.Context())
+		ledger := judge.NewLedger()
 		writers := make([]*writer, killWriters)
 		for i := range writers {
-			writers[i] = newWriter(s, i, uint64(seed))
+			writers[i] = newWriter(s, ledger, i, uint64(seed))
 			group.Go(func() error { return writers[i].write(ctx, events/killWriters) })
 		}
 
 		random := rand.New(rand.NewPCG(uint64(seed), killWriters)) // to be repeated
-		var dead []offsets                                         // where the topic ended when walrelay had been killed
+		var dead []judge.Offsets                                   // where the topic ended when walrelay had been killed
 		for n := range kills {
 			s.awaitKill(random, (n+1)*events/(kills+1))
 			relay.Kill(t)
-			dead = append(dead, endOffsets(t, s.cluster, s.topic))
+			dead = append(dead, s.ends(s.topic))
 			// Every other time a window that is smaller than some transactions.
 			s.set("WALRELAY_IN_FLIGHT_EVENTS", []string{"300", "65536"}[n%2])
 			relay = s.start()
@@ -54,23 +56,21 @@ func TestKill(t *testing.T) {
 		relay.Signal(t, terminate)
 		require.Equal(t, 0, relay.Wait(t, wait))
 
-		committed, rolledBack := ledger{}, 0
+		rolledBack := 0
 		for _, w := range writers {
-			committed.add(w.committed...)
 			rolledBack += w.rolledBack
 		}
-		j := judgeTopic(t, s.cluster, s.topic, committed)
-		require.Empty(t, j.verdict.faults, j.verdict)
-		require.Equal(t, len(j.events)+j.verdict.duplicates, j.verdict.records)
-		require.GreaterOrEqual(t, len(j.events), events)
+		v := s.judge(ledger)
+		require.Equal(t, v.Committed+v.Duplicates, v.Records)
+		require.GreaterOrEqual(t, v.Committed, events)
 		require.NotZero(t, rolledBack)
 
-		dead = append(dead, endOffsets(t, s.cluster, s.topic))
+		dead = append(dead, s.ends(s.topic))
 		repeats := []int{}
 		for n := range kills {
-			repeats = append(repeats, j.repeatsBetween(dead[n], dead[n+1]))
+			repeats = append(repeats, v.RepeatsBetween(dead[n], dead[n+1]))
 		}
-		t.Logf("%d events, %d rolled back, %d kills; duplicates after each: %d", len(j.events), rolledBack, kills, repeats)
+		t.Logf("%d events, %d rolled back, %d kills; duplicates after each: %d", v.Committed, rolledBack, kills, repeats)
 	})
 }
 
@@ -82,7 +82,7 @@ func (s *setup) awaitKill(random *rand.Rand, size int) {
 	if random.IntN(3) > 0 {
 		size += random.IntN(size)/4 - size/8
 		require.Eventually(s.t, func() bool {
-			return endOffsets(s.t, s.cluster, s.topic).sum() >= int64(size)
+			return s.ends(s.topic).Sum() >= int64(size)
 		}, 5*wait, time.Millisecond)
 		soon /= 100
 	}
@@ -102,20 +102,21 @@ func fromEnv(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// writer writes the events of its own keys, in transactions of all sizes, and knows what it has
-// committed.
+// writer writes the events of its own keys, in transactions of all sizes, and enters what it has
+// committed into the ledger.
 type writer struct {
 	s          *setup
+	ledger     *judge.Ledger
 	number     int
 	random     *rand.Rand
 	written    int // events, rolled back ones included
 	rolledBack int
-	committed  []event
+	committed  int
 }
 
-func newWriter(s *setup, number int, seed uint64) *writer {
+func newWriter(s *setup, ledger *judge.Ledger, number int, seed uint64) *writer {
 	random := rand.New(rand.NewPCG(seed, uint64(number))) // to be repeated
-	return &writer{s: s, number: number, random: random}
+	return &writer{s: s, ledger: ledger, number: number, random: random}
 }
 
 // write commits at least n events.
@@ -125,7 +126,7 @@ func (w *writer) write(ctx context.Context, n int) error {
 		return fmt.Errorf("acquire connection: %w", err)
 	}
 	defer conn.Release()
-	for len(w.committed) < n {
+	for w.committed < n {
 		if err := w.transaction(ctx, conn.Conn()); err != nil {
 			return fmt.Errorf("writer %d: %w", w.number, err)
 		}
@@ -139,7 +140,7 @@ func (w *writer) transaction(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	var kept []event
+	var kept []judge.Event
 	for range 1 + w.random.IntN(3) {
 		step, err := tx.Begin(ctx) // a savepoint
 		if err != nil {
@@ -167,24 +168,24 @@ func (w *writer) transaction(ctx context.Context, conn *pgx.Conn) error {
 	if err := tx.Commit(ctx); err != nil {
 		return err
 	}
-	w.committed = append(w.committed, kept...)
-	return nil
+	w.committed += len(kept)
+	return w.ledger.Commit(kept...)
 }
 
 // insert inserts a few rows mostly, and now and then many.
-func (w *writer) insert(ctx context.Context, tx pgx.Tx) ([]event, error) {
+func (w *writer) insert(ctx context.Context, tx pgx.Tx) ([]judge.Event, error) {
 	n := 1 + w.random.IntN(10)
 	if w.random.IntN(10) == 0 {
 		n = 1 + w.random.IntN(1000)
 	}
-	events := make([]event, n)
+	events := make([]judge.Event, n)
 	ids, keys, payloads := make([]string, n), make([]string, n), make([]string, n)
 	for i := range events {
 		w.written++
 		ids[i] = eventID(w.number*1e9 + w.written)
 		keys[i] = fmt.Sprintf("%d-%d", w.number, w.random.IntN(50))
 		payloads[i] = fmt.Sprintf(`{"n": %d, "writer": %d}`, w.written, w.number) // as jsonb prints it
-		events[i] = event{ids[i], keys[i], []byte(payloads[i])}
+		events[i] = w.s.event(ids[i], keys[i], payloads[i])
 	}
 	_, err := tx.Exec(ctx, `INSERT INTO public.outbox (id, aggregatetype, aggregateid, type, payload)
 		SELECT id, 'orders', key, 'created', payload

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
+	"github.com/walrelay/walrelay/e2e/judge"
 	"github.com/walrelay/walrelay/testenv"
 )
 
@@ -53,13 +54,13 @@ func TestLag_BrokersAway(t *testing.T) {
 
 		cluster.StartBroker(t, 0)
 		record := consumer.WaitFor(t, 1, wait)[0]
-		require.Equal(t, eventID(1), header(record, "id"))
+		require.Equal(t, eventID(1), judge.Header(record, "id"))
 		require.LessOrEqual(t, confirmed, positionLSN(t, record), "confirmed before it was delivered")
 		s.caughtUp()
 		s.ready(http.StatusOK)
 		require.Contains(t, relay.Log(), "delivery goes on")
 		require.Equal(t, walsender, s.walsender())
-		require.EqualValues(t, 2, endOffsets(t, cluster, s.topic).sum())
+		require.EqualValues(t, 2, s.ends(s.topic).Sum())
 	})
 }
 
@@ -110,7 +111,7 @@ func TestLag_QuietOutbox(t *testing.T) {
 		s.db.Exec(t, "CHECKPOINT")
 		s.caughtUp()
 		require.Eventually(t, func() bool { return s.restart()+segment >= quiet }, wait, tick)
-		require.Zero(t, endOffsets(t, s.cluster, s.topic).sum())
+		require.Zero(t, s.ends(s.topic).Sum())
 	})
 }
 

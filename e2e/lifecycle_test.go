@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/walrelay/walrelay/e2e/judge"
 	"github.com/walrelay/walrelay/testenv"
 )
 
@@ -79,27 +80,22 @@ func TestLifecycle_Drain(t *testing.T) {
 		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 3)
 		relay := s.relay()
 		group, ctx := errgroup.WithContext(t.Context())
-		writers := []*writer{newWriter(s, 1, 1), newWriter(s, 2, 2)}
+		ledger := judge.NewLedger()
 		const events = 15_000 // each
-		for _, w := range writers {
+		for n := range 2 {
+			w := newWriter(s, ledger, n+1, uint64(n+1))
 			group.Go(func() error { return w.write(ctx, events) })
 		}
 		for n := range int64(5) {
 			require.Eventually(t, func() bool {
-				return endOffsets(t, s.cluster, s.topic).sum() >= (n+1)*events/4
+				return s.ends(s.topic).Sum() >= (n+1)*events/4
 			}, wait, tick)
 			s.stop(relay)
 			relay = s.relay()
 		}
 		require.NoError(t, group.Wait())
 		s.caughtUp()
-		committed := ledger{}
-		for _, w := range writers {
-			committed.add(w.committed...)
-		}
-		j := judgeTopic(t, s.cluster, s.topic, committed)
-		require.Empty(t, j.verdict.faults, j.verdict)
-		require.Zero(t, j.verdict.duplicates)
+		require.Zero(t, s.judge(ledger).Duplicates)
 	})
 }
 
@@ -293,7 +289,7 @@ func TestLifecycle_Partitions(t *testing.T) {
 		fence := map[int32]string{}
 		for len(positions) < events+100 {
 			record := consumer.WaitFor(t, 1, wait)[0]
-			id, position := header(record, "id"), header(record, "walrelay-position")
+			id, position := judge.Header(record, "id"), judge.Header(record, "walrelay-position")
 			if _, seen := positions[id]; seen {
 				continue
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/walrelay/walrelay/e2e/judge"
 	"github.com/walrelay/walrelay/testenv"
 )
 
@@ -82,7 +83,7 @@ func commit(t *testing.T, tx pgx.Tx) {
 func delivered(records []*kgo.Record) []string {
 	var ids []string
 	for _, r := range records {
-		ids = append(ids, header(r, "id"))
+		ids = append(ids, judge.Header(r, "id"))
 	}
 	return ids
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/e2e/judge"
 	"github.com/walrelay/walrelay/testenv"
 )
 
@@ -167,7 +168,7 @@ func TestPoison_Stop(t *testing.T) {
 			require.Equal(t, p.topic != "", l.topic != "")
 			if verdict == "dead-letter" {
 				record := dead.WaitFor(t, 1, wait)[0]
-				require.Equal(t, eventID(n), header(record, "id"))
+				require.Equal(t, eventID(n), judge.Header(record, "id"))
 			}
 		}
 		require.Empty(t, dead.Rest(t, 200*time.Millisecond))
@@ -267,7 +268,7 @@ func TestPoison_Policies(t *testing.T) {
 				f.delivers()
 				if policy == "dead-letter" {
 					for _, record := range dead.WaitFor(t, len(poisons), wait) {
-						i := letters[header(record, "id")]
+						i := letters[judge.Header(record, "id")]
 						s.isLetter(record, i, first+2*i)
 					}
 				}
@@ -302,25 +303,25 @@ func TestPoison_Policies(t *testing.T) {
 // isLetter checks one dead letter of the kind poisons[i], event n.
 func (s *setup) isLetter(record *kgo.Record, i, n int) {
 	t, p := s.t, poisons[i]
-	require.Equal(t, eventID(n), header(record, "id"))
+	require.Equal(t, eventID(n), judge.Header(record, "id"))
 	require.Equal(t, fmt.Sprint("key-", i), string(record.Key))
 	payload := p.row.payload
 	if payload == "" {
 		payload = `{"n": 1}`
 	}
 	require.Equal(t, payload, string(record.Value))
-	require.Equal(t, s.slot, header(record, "walrelay-stream"))
-	require.Empty(t, header(record, "walrelay-position")) // no fence: letters of several topics share a partition
-	require.Equal(t, s.letter(n).position, header(record, "walrelay-source-position"))
-	require.Contains(t, header(record, "walrelay-dead-letter-reason"), p.reason)
-	require.Equal(t, s.letter(n).topic, header(record, "walrelay-dead-letter-topic"))
-	require.Equal(t, "created", header(record, "eventType"))
+	require.Equal(t, s.slot, judge.Header(record, "walrelay-stream"))
+	require.Empty(t, judge.Header(record, "walrelay-position")) // no fence: letters of several topics share a partition
+	require.Equal(t, s.letter(n).position, judge.Header(record, "walrelay-source-position"))
+	require.Contains(t, judge.Header(record, "walrelay-dead-letter-reason"), p.reason)
+	require.Equal(t, s.letter(n).topic, judge.Header(record, "walrelay-dead-letter-topic"))
+	require.Equal(t, "created", judge.Header(record, "eventType"))
 	if p.row.headers != "" {
-		require.Equal(t, p.row.headers, header(record, "walrelay-dead-letter-headers"))
+		require.Equal(t, p.row.headers, judge.Header(record, "walrelay-dead-letter-headers"))
 		return
 	}
-	require.Equal(t, "t1", header(record, "tenant"))
-	require.Equal(t, "12345678901234567890", header(record, "n"))
+	require.Equal(t, "t1", judge.Header(record, "tenant"))
+	require.Equal(t, "12345678901234567890", judge.Header(record, "n"))
 }
 
 // Later events of a dead-lettered key follow it, also after a restart; others go their way.
@@ -344,8 +345,8 @@ func TestPoison_FollowKey(t *testing.T) {
 		want = append(want, send(row{key: "bad"}))
 		f.sees(send(row{key: "good"}))
 		for i, record := range dead.WaitFor(t, len(want), wait) {
-			require.Equal(t, eventID(want[i]), header(record, "id"))
-			require.Equal(t, s.topic, header(record, "walrelay-dead-letter-topic"))
+			require.Equal(t, eventID(want[i]), judge.Header(record, "id"))
+			require.Equal(t, s.topic, judge.Header(record, "walrelay-dead-letter-topic"))
 			l := s.letter(want[i])
 			require.True(t, l.follow)
 			require.Equal(t, "dead-lettered", l.action)

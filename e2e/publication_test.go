@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/walrelay/walrelay/e2e/judge"
 	"github.com/walrelay/walrelay/testenv"
 )
 
@@ -188,7 +189,7 @@ func TestPublication_GeneratedColumn(t *testing.T) {
 		}
 		s.db.Exec(t, send)
 		relay := s.relay()
-		require.Equal(t, "orders.created", header(f.delivers(), "eventType"))
+		require.Equal(t, "orders.created", judge.Header(f.delivers(), "eventType"))
 		s.stop(relay)
 		s.db.Exec(t, "ALTER TABLE outbox DROP made")
 		s.db.Exec(t, "ALTER TABLE outbox ADD made text GENERATED ALWAYS AS (aggregatetype || '.' || type) VIRTUAL")

@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/walrelay/walrelay/testenv"
 )
@@ -128,14 +127,4 @@ func (s *setup) lsn(expression string, args ...any) pglogrepl.LSN {
 func (s *setup) confirmed() pglogrepl.LSN {
 	s.t.Helper()
 	return s.lsn("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1", s.slot)
-}
-
-// header is the value of a record's header, empty without one.
-func header(record *kgo.Record, name string) string {
-	for _, h := range record.Headers {
-		if h.Key == name {
-			return string(h.Value)
-		}
-	}
-	return ""
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/walrelay/walrelay/e2e/judge"
 	"github.com/walrelay/walrelay/testenv"
 )
 
@@ -47,7 +48,7 @@ func TestShape_Partitions(t *testing.T) {
 				records := consumer.WaitFor(t, 4, wait)
 				require.Equal(t, []string{"101", "201", "2", "102"}, delivered(records))
 				s.caughtUp()
-				require.EqualValues(t, 5, endOffsets(t, s.cluster, s.topic).sum())
+				require.EqualValues(t, 5, s.ends(s.topic).Sum())
 				require.InDelta(t, 5, s.metric("walrelay_events_total", ""), 0)
 			})
 		}
@@ -137,8 +138,8 @@ func TestShape_PayloadsOfManyTables(t *testing.T) {
 				require.Nil(t, r.Value)
 			}
 			// One transaction over many tables is still one order.
-			require.Equal(t, fmt.Sprintf("%08X", i), header(r, "walrelay-position")[35:])
-			require.Equal(t, header(records[0], "walrelay-position")[:34], header(r, "walrelay-position")[:34])
+			require.Equal(t, fmt.Sprintf("%08X", i), judge.Header(r, "walrelay-position")[35:])
+			require.Equal(t, judge.Header(records[0], "walrelay-position")[:34], judge.Header(r, "walrelay-position")[:34])
 		}
 	})
 }
@@ -167,8 +168,8 @@ func TestShape_HeadersAndTimestamp(t *testing.T) {
 
 		records := consumer.WaitFor(t, 2, wait)
 		full, plain := records[0], records[1]
-		position := func(r *kgo.Record) string { return header(r, "walrelay-position") }
-		committed := func(r *kgo.Record) string { return header(r, "walrelay-commit-time") }
+		position := func(r *kgo.Record) string { return judge.Header(r, "walrelay-position") }
+		committed := func(r *kgo.Record) string { return judge.Header(r, "walrelay-commit-time") }
 		require.Equal(t, []kgo.RecordHeader{
 			{Key: "id", Value: []byte(eventID(1))},
 			{Key: "walrelay-stream", Value: []byte("A-stream_of.mine")},
@@ -217,30 +218,28 @@ func TestShape_PositionsAndRegistry(t *testing.T) {
 		const partitions = 5
 		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), partitions)
 		s.relay()
-		committed := ledger{}
+		ledger := judge.NewLedger()
 		tx := s.begin()
 		for n := range 300 {
 			if n%50 == 49 {
 				commit(t, tx)
 				tx = s.begin()
 			}
-			e := event{eventID(n), fmt.Sprintf("key-%d-é", n*n), []byte(fmt.Sprintf(`{"n": %d}`, n))}
-			_, err := tx.Exec(t.Context(), insertSQL, e.id, e.key, string(e.value))
+			id, key, payload := eventID(n), fmt.Sprintf("key-%d-é", n*n), fmt.Sprintf(`{"n": %d}`, n)
+			_, err := tx.Exec(t.Context(), insertSQL, id, key, payload)
 			require.NoError(t, err)
-			committed.add(e)
+			require.NoError(t, ledger.Commit(s.event(id, key, payload)))
 		}
 		commit(t, tx)
 		s.caughtUp()
-		v := judgeTopic(t, s.cluster, s.topic, committed).verdict
-		require.Empty(t, v.faults, v)
-		require.Equal(t, 300, v.records)
+		require.Equal(t, 300, s.judge(ledger).Records)
 
 		java := kgo.StickyKeyPartitioner(nil).ForTopic(s.topic)
 		highest, seen := map[int32]string{}, map[int32]bool{}
 		for _, r := range s.cluster.Consume(t, s.topic).WaitFor(t, 300, wait) {
 			require.EqualValues(t, java.Partition(r, partitions), r.Partition)
-			position := header(r, "walrelay-position")
-			require.Regexp(t, positionText, position)
+			position := judge.Header(r, "walrelay-position")
+			require.Regexp(t, `^[0-9A-F]{8}-[0-9A-F]{8}-[0-9A-F]{16}-[0-9A-F]{8}$`, position)
 			require.Equal(t, "00000001-00000001", position[:17], "epoch and timeline of a new stream on a new server")
 			require.Greater(t, position, highest[r.Partition])
 			highest[r.Partition], seen[r.Partition] = position, true
@@ -277,18 +276,18 @@ func TestShape_TopicOfColumns(t *testing.T) {
 
 		partitions := map[int32]int{}
 		for _, r := range s.cluster.Consume(t, paid).WaitFor(t, 120, wait) {
-			require.Equal(t, "paid", header(r, "eventType"))
+			require.Equal(t, "paid", judge.Header(r, "eventType"))
 			if r.Key == nil {
 				partitions[r.Partition]++
 			}
 		}
 		require.Len(t, partitions, 4, "null keys go everywhere")
 		for _, r := range s.cluster.Consume(t, sent).WaitFor(t, 120, wait) {
-			require.Equal(t, "sent", header(r, "eventType"))
+			require.Equal(t, "sent", judge.Header(r, "eventType"))
 		}
 		s.caughtUp()
-		require.EqualValues(t, 120, endOffsets(t, s.cluster, paid).sum())
-		require.EqualValues(t, 120, endOffsets(t, s.cluster, sent).sum())
-		require.Zero(t, endOffsets(t, s.cluster, s.topic).sum())
+		require.EqualValues(t, 120, s.ends(paid).Sum())
+		require.EqualValues(t, 120, s.ends(sent).Sum())
+		require.Zero(t, s.ends(s.topic).Sum())
 	})
 }

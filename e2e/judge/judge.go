@@ -45,7 +45,7 @@ func New(ledger *Ledger) *Judge {
 	return &Judge{
 		ledger: ledger, events: make([]sight, len(ledger.events)),
 		byName:  map[Partition]*partition{},
-		verdict: &Verdict{Committed: len(ledger.events), faults: map[Kind]*finding{}},
+		verdict: &Verdict{Committed: len(ledger.events), Epochs: map[uint32]int{}, faults: map[Kind]*finding{}},
 	}
 }
 
@@ -67,8 +67,9 @@ func (j *Judge) See(r *kgo.Record) {
 	if !ok {
 		return // as if it were not there
 	}
+	v.Epochs[position.epoch()]++
 	e := &j.ledger.events[number]
-	if j.ledger.content(Event{Topic: r.Topic, Key: r.Key, Value: r.Value}) != e.content {
+	if j.ledger.content(Event{ID: text, Topic: r.Topic, Key: r.Key, Value: r.Value}) != e.content {
 		v.fault(Altered, text)
 	}
 	p := j.partition(r, stream)

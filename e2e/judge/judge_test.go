@@ -2,6 +2,7 @@ package judge_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -114,6 +115,16 @@ func TestJudge_FindsFaults(t *testing.T) {
 			1,
 			kinds{judge.SecondPosition, judge.KeptTwice},
 		},
+		"wrong value": {
+			records{a0, b1, a2, record(3, "a", 0, func(r *kgo.Record) { r.Value = []byte("w") }), n4, n5},
+			0,
+			kinds{judge.Altered},
+		},
+		"only with a malformed position": {
+			records{a0, b1, a2, record(3, "a", 0, header(2, "00000001-00000001-10-0")), n4, n5},
+			0,
+			kinds{judge.BadHeaders, judge.Lost},
+		},
 		"malformed position": {
 			records{a0, b1, a2, a3, record(3, "a", 0, header(2, "00000001-00000001-10-0")), n4, n5},
 			0,
@@ -155,6 +166,7 @@ func TestJudge_FindsFaults(t *testing.T) {
 			v := j.Conclude()
 			require.ElementsMatch(t, test.faults, v.Kinds(), v.Err())
 			require.Equal(t, test.duplicates, v.Duplicates)
+			require.Equal(t, strings.HasPrefix(name, "new "), len(v.Epochs) > 1)
 			require.Equal(t, len(test.faults) == 0, v.Err() == nil)
 			require.NoError(t, v.Err(test.faults...))
 		})
@@ -174,6 +186,7 @@ func TestVerdict_CountsAndNamesFaults(t *testing.T) {
 		j.See(r)
 	}
 	v := j.Conclude()
+	require.Equal(t, map[uint32]int{1: 4}, v.Epochs)
 	require.Equal(t, "committed 3 delivered 2 lost 1 phantom 1 reordered 0 duplicated 2 after-dedup 2", v.String())
 	require.ErrorContains(t, v.Err(), `lost: 1, as ["2"]; phantom: 1, as ["3"]`)
 	p := judge.Partition{Topic: topic, ID: 0}
@@ -198,6 +211,23 @@ func TestLedger_ExcusesADeletedTopic(t *testing.T) {
 	v := j.Conclude()
 	require.Equal(t, 1, v.Excused)
 	require.ErrorContains(t, v.Err(), `lost: 2, as ["1" "2"]`)
+}
+
+// A UUID is kept as a number, and must arrive as it was written all the same.
+func TestJudge_ComparesTheSpellingOfIDs(t *testing.T) {
+	t.Parallel()
+	const id = "00000000-0000-0000-0000-00000000000a"
+	for spelling, faults := range map[string][]judge.Kind{
+		id:                              nil,
+		strings.ToUpper(id):             {judge.Altered},
+		strings.ReplaceAll(id, "-", ""): {judge.Altered},
+	} {
+		ledger := judge.NewLedger()
+		require.NoError(t, ledger.Commit(judge.Event{ID: id, Topic: topic, Key: []byte("a"), Value: []byte("v")}))
+		j := judge.New(ledger)
+		j.See(record(1, "a", 0, header(0, spelling)))
+		require.Equal(t, faults, j.Conclude().Kinds(), spelling)
+	}
 }
 
 func TestLedger_RefusesAnIDTwice(t *testing.T) {

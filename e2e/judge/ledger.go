@@ -31,7 +31,7 @@ type Ledger struct {
 // entry is what must be known of an event to recognise it.
 type entry struct {
 	id      id
-	content uint64 // hash of topic, key and value
+	content uint64 // hash of id as it is written, topic, key and value
 	key     int32  // noKey for an event without one
 	topic   int32
 }
@@ -99,7 +99,7 @@ func (l *Ledger) topic(name string) int32 {
 	return number
 }
 
-func (l *Ledger) content(e Event) uint64 { return l.hash(e.Topic, e.Key, e.Value) }
+func (l *Ledger) content(e Event) uint64 { return l.hash(e.Topic, []byte(e.ID), e.Key, e.Value) }
 
 func (l *Ledger) hash(text string, parts ...[]byte) uint64 {
 	var h maphash.Hash

@@ -16,7 +16,7 @@ const (
 	Phantom        Kind = "phantom"                    // never committed
 	Reordered      Kind = "reordered"                  // first deliveries of a key
 	MovedKey       Kind = "in two partitions"          // within one epoch
-	Altered        Kind = "altered"                    // topic, key or value
+	Altered        Kind = "altered"                    // topic, key or value, or the spelling of the id
 	BadHeaders     Kind = "without stream or position" // the headers of the fence
 	StreamChanged  Kind = "stream changed"             // within a partition
 	PositionFell   Kind = "position not growing"       // of first deliveries
@@ -36,6 +36,9 @@ type Verdict struct {
 	Duplicates           int // records beyond an event's first
 	Excused              int // events that went with a deleted topic
 	Renewed              int // the duplicates among them which a higher epoch brought
+	// Epochs counts the records of committed events by the epoch of their position. Between two
+	// epochs more is right than within one.
+	Epochs map[uint32]int
 
 	faults  map[Kind]*finding
 	repeats map[Partition][]int64 // offsets of the duplicates
