@@ -88,7 +88,7 @@ func (c *Config) Validate() error {
 
 func (c *Config) setDefaults() {
 	if c.RequestBytes == 0 {
-		c.RequestBytes = 512 << 10
+		c.RequestBytes = 256 << 10
 	}
 	if c.MissingAfter == 0 {
 		c.MissingAfter = 30 * time.Second

@@ -31,7 +31,7 @@ func TestSettings_DefaultsAreLegal(t *testing.T) {
 	require.Equal(t, exitOK, r.code, r.stderr)
 	require.Empty(t, r.stderr)
 	require.Equal(t, "walrelay", values["WALRELAY_STREAM"], "a stream is named after its slot")
-	require.Equal(t, "16MiB", values["WALRELAY_IN_FLIGHT_BYTES"])
+	require.Equal(t, "2MiB", values["WALRELAY_IN_FLIGHT_BYTES"])
 	require.Equal(t, ":8080", values["WALRELAY_ADMIN_ADDR"])
 }
 
