@@ -36,6 +36,11 @@ race: ## the packages with goroutines, and the binary, under the race detector
 kill-campaign: ## 1,000,000 events, ten SIGKILLs, judged by an independent consumer
 	WALRELAY_E2E_EVENTS=1000000 WALRELAY_E2E_KILLS=10 $(GO) test ./e2e -run TestKill -v -count=1 -timeout 60m
 
+.PHONY: campaign
+campaign: ## look for lost events under faults: FOR=10m SEED=7 FAULTS=a,b PG=18 DELIVERY=at-least-once
+	$(GO) run ./e2e/campaign --for $(or $(FOR),10m) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(PG),--pg $(PG)) $(if $(DELIVERY),--delivery $(DELIVERY))
+
 .PHONY: fuzz
 fuzz: ## fuzz the decoder, FUZZTIME (default 5m) a target
 	$(GO) test ./decoder -run '^$$' -fuzz FuzzDecode -fuzztime $(or $(FUZZTIME),5m)
