@@ -11,7 +11,7 @@ import (
 //
 // The server sends each message with a system call of its own, and each one wakes a waiting reader;
 // on a busy stream that costs both sides most of their time. So while the stream is busy, burst lets
-// about a millisecond of messages gather before it reads, and raises SO_RCVLOWAT meanwhile, since
+// a few milliseconds of messages gather before it reads, and raises SO_RCVLOWAT meanwhile, since
 // the runtime's poller would be woken by every segment even though nobody waits. An idle stream is
 // read at once. Longer pauses fill the socket's buffer and make the server wait.
 //
@@ -36,13 +36,13 @@ type burst struct {
 }
 
 const (
-	burstBuffer   = 256 << 10
-	burstPause    = time.Millisecond
+	burstBuffer   = 384 << 10
+	burstPause    = 4 * time.Millisecond
 	burstLowWater = 1 << 20 // more than a pause brings; the kernel clamps it to half the largest buffer
 
-	// A stream is busy when a pause's time brings so many bytes, about ten small events; it stays
+	// A stream is busy when a pause's time brings so many bytes, about fifty small events; it stays
 	// busy while pauses bring half of that.
-	busyBytes = 4 << 10
+	busyBytes = 16 << 10
 )
 
 func newBurst(r io.Reader) *burst {
@@ -81,7 +81,7 @@ func (b *burst) fill() error {
 			return err
 		}
 	}
-	if b.busy {
+	if b.busy && b.wr < len(b.buf) { // a read that filled the buffer left something behind
 		b.gather()
 	}
 	n, err := b.r.Read(b.buf)

@@ -158,7 +158,7 @@ func (s *session) beforeRead(ctx context.Context, busy bool) error {
 
 // busyFlush is how long a busy stream gathers before it calls the input dry: the brokers' cost is by
 // request more than by record.
-const busyFlush = 3 * time.Millisecond
+const busyFlush = 6 * time.Millisecond
 
 func (s *session) flush() {
 	s.sink.Flush()

@@ -184,7 +184,7 @@ func (k *Kafka) newBatch() *batch {
 // release keeps a batch's memory for reuse, unless enough is kept already: a partition with little to
 // do may get a large one.
 func (k *Kafka) release(b *batch) {
-	const most = 2 << 20 // bytes
+	const most = 1 << 20 // bytes
 	if k.freeBytes+b.memory() <= most {
 		b.reset()
 		k.free = append(k.free, b)
