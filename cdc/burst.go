@@ -36,7 +36,7 @@ type burst struct {
 }
 
 const (
-	burstBuffer   = 384 << 10
+	burstBuffer   = 256 << 10
 	burstPause    = 4 * time.Millisecond
 	burstLowWater = 1 << 20 // more than a pause brings; the kernel clamps it to half the largest buffer
 

@@ -31,7 +31,7 @@ const (
 
 // gcPercent trades a little time for memory: nearly all of the heap is what is in flight, which lives
 // for milliseconds.
-const gcPercent = 33
+const gcPercent = 25
 
 func main() {
 	signals := make(chan os.Signal, 2)
