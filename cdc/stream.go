@@ -194,10 +194,10 @@ func (s *Stream) stream(
 	guard := newGuard(server, reg.Publication, start, reg.Confirmed, run)
 	sess := &session{
 		cfg: &s.cfg, log: s.log, server: server, conn: server.Repl.Conn(), sink: s.sink, board: s.board, guard: guard,
-		decoder: decoder.New(decoder.Config{Mappings: s.cfg.Mappings, Epoch: reg.Epoch, Timeline: server.timelines.At}),
+		decoder: decoder.New(decoder.Config{Mappings: s.cfg.Mappings, Epoch: reg.Epoch, Timeline: server.Timelines().At}),
 		tracker: checkpoint.NewTracker(start, s.cfg.Window), mailbox: run.Mailbox, acks: make(chan struct{}, 1),
 		received: start, confirmed: start, lastStatus: time.Now(),
-		interval: s.statusInterval(server),
+		interval: server.StatusInterval(),
 	}
 	server.Repl.Frontend().SetMaxBodyLen(s.cfg.MaxMessageBytes)
 
@@ -284,14 +284,6 @@ func (s *Stream) adoptPartitions(
 	s.log.Info("epoch raised: a topic has another number of partitions", zap.String("topic", changed.Topic),
 		zap.Int32("recorded", changed.Recorded), zap.Int32("partitions", changed.Count), zap.Uint32("epoch", epoch))
 	return changed
-}
-
-// statusInterval is at most a third of what the server allows between two reports.
-func (s *Stream) statusInterval(server *Server) time.Duration {
-	if server.WALSenderTimeout == 0 {
-		return s.cfg.StatusInterval
-	}
-	return min(s.cfg.StatusInterval, server.WALSenderTimeout/3)
 }
 
 func (s *Stream) warn(warnings []string) {
