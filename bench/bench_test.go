@@ -137,23 +137,14 @@ func TestPercentiles(t *testing.T) {
 	require.Equal(t, percentiles{P50: 1000, P90: 1000, P99: 1000, Max: 1000}, percentilesOf(to[:1], from[:1]))
 }
 
-// A stage ends at the first fatal error and still cleans up everything, the last thing first.
-func TestStage(t *testing.T) {
+// Every message carries the program's name.
+func TestNamed(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	var cleaned []int
-	s := &stage{ctx: t.Context(), log: &log}
-	ok := s.perform(func(t testing.TB) {
-		t.Cleanup(func() { cleaned = append(cleaned, 1) })
-		t.Cleanup(func() { t.Fatalf("cannot clean") })
-		t.Cleanup(func() { cleaned = append(cleaned, 2) })
-		t.Fatalf("over %d", 7)
-		cleaned = append(cleaned, 0)
-	})
-	require.False(t, ok)
-	require.Equal(t, []int{2, 1}, cleaned)
-	require.Equal(t, "bench: over 7\nbench: cannot clean\n", log.String())
-	require.True(t, (&stage{ctx: t.Context(), log: &log}).perform(func(testing.TB) {}))
+	n, err := named{&log}.Write([]byte("over 7\n"))
+	require.NoError(t, err)
+	require.Equal(t, 7, n)
+	require.Equal(t, "bench: over 7\n", log.String())
 }
 
 // What a process uses is read of this one.

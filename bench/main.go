@@ -52,8 +52,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	defer cancel()
 
 	var result *report
-	s := &stage{ctx: ctx, log: stderr}
-	ok := s.perform(func(t testing.TB) {
+	ok := testenv.Perform(ctx, named{stderr}, func(t testing.TB) {
 		t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(testenv.Binary(t))) }) // testenv.Main does it in tests
 		var err error
 		result, err = measure(ctx, t, opts)
@@ -76,4 +75,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// named puts the program's name before each message.
+type named struct{ w io.Writer }
+
+func (n named) Write(message []byte) (int, error) {
+	if _, err := fmt.Fprintf(n.w, "bench: %s", message); err != nil {
+		return 0, err
+	}
+	return len(message), nil
 }
