@@ -3,6 +3,8 @@ package cdc
 import (
 	"context"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/decoder"
 )
@@ -11,12 +13,18 @@ import (
 type Sink interface {
 	// Begin starts a run and forgets the earlier one: no sequence of that is reported any more, and
 	// nothing of it can reach the log after Begin has returned nil. It may block on the network and
-	// is retried by the caller after an error.
+	// is retried by the caller after an error, unless that is a *checkpoint.StateError or a
+	// *checkpoint.EpochBehindError.
 	Begin(ctx context.Context, run checkpoint.Run) error
 	// Publish takes one event over. It only works in memory and never waits for the network; the
 	// event's bytes are copied. Sequences grow by one per call within a run. Whatever becomes of the
 	// event is reported through the run's mailbox.
 	Publish(seq uint64, ev *decoder.Event)
+	// Reached says that every event before lsn has been published: a transaction ended there, or the
+	// server has nothing for us up to there.
+	Reached(lsn pglogrepl.LSN)
+	// Recorded says that these poison events, which the sink has reported, are written down.
+	Recorded(seqs []uint64)
 	// Flush says that the input has run dry: what is held back to fill a batch should leave.
 	Flush()
 }

@@ -1,23 +1,33 @@
 package checkpoint
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/jackc/pglogrepl"
+)
 
 // Mailbox carries the outcomes of one run from the sink's goroutines to the session's.
 // The sink puts, the session takes; neither ever blocks. The zero value is not usable: see NewMailbox.
 type Mailbox struct {
 	wake chan struct{}
 
-	mu      sync.Mutex
-	settled []uint64
-	poison  []Poison
-	grown   []Partitions
-	err     error
+	mu       sync.Mutex
+	settled  []uint64
+	recorded []uint64
+	poison   []Poison
+	grown    []Partitions
+	reached  pglogrepl.LSN
+	err      error
 }
 
 // Mail is what one Take returns. Its slices are valid until the next Take.
 type Mail struct {
 	// Settled lists the sequences that the broker acknowledged, in no particular order.
 	Settled []uint64
+	// Recorded lists the sequences of poison events that are written down, so that they are settled.
+	Recorded []uint64
+	// Reached is the highest position that a state was written for; see State. Zero: none yet.
+	Reached pglogrepl.LSN
 	// Poison lists events that could not be delivered. Their sequences are settled by the session,
 	// once it has recorded them, never by the sink.
 	Poison []Poison
@@ -44,6 +54,22 @@ func (m *Mailbox) Wake() <-chan struct{} { return m.wake }
 func (m *Mailbox) Settle(seqs []uint64) {
 	m.mu.Lock()
 	m.settled = append(m.settled, seqs...)
+	m.mu.Unlock()
+	m.knock()
+}
+
+// Record reports poison events that are written down. The slice is copied.
+func (m *Mailbox) Record(seqs []uint64) {
+	m.mu.Lock()
+	m.recorded = append(m.recorded, seqs...)
+	m.mu.Unlock()
+	m.knock()
+}
+
+// Reach reports that a state is written which reaches lsn.
+func (m *Mailbox) Reach(lsn pglogrepl.LSN) {
+	m.mu.Lock()
+	m.reached = max(m.reached, lsn)
 	m.mu.Unlock()
 	m.knock()
 }
@@ -78,9 +104,10 @@ func (m *Mailbox) Fail(err error) {
 func (m *Mailbox) Take(mail *Mail) {
 	m.mu.Lock()
 	m.settled, mail.Settled = mail.Settled[:0], m.settled
+	m.recorded, mail.Recorded = mail.Recorded[:0], m.recorded
 	m.poison, mail.Poison = nil, m.poison
 	m.grown, mail.Partitions = nil, m.grown
-	mail.Err = m.err
+	mail.Reached, mail.Err = m.reached, m.err
 	m.mu.Unlock()
 }
 

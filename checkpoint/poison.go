@@ -64,6 +64,8 @@ type Run struct {
 	// Partitions holds the counts under which the stream's epoch was recorded. A topic with
 	// another count ends the run with a *PartitionsChangedError before anything is produced to it.
 	Partitions map[string]int32
+	// Line is what the sink's state has to agree with, in exactly-once delivery.
+	Line Line
 }
 
 // PartitionsChangedError ends a run: the topic's partition count is not the recorded one. The
