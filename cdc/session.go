@@ -480,6 +480,7 @@ func (s *session) relation(ctx context.Context) error {
 // waitForRoom lets acknowledgements make room, while status reports go on.
 func (s *session) waitForRoom(ctx context.Context) error {
 	s.flush()
+	s.sink.Full()
 	return s.wait(ctx, func() bool { return !s.tracker.Full() })
 }
 

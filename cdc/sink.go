@@ -25,6 +25,8 @@ type Sink interface {
 	Reached(lsn pglogrepl.LSN)
 	// Recorded says that these poison events, which the sink has reported, are written down.
 	Recorded(seqs []uint64)
+	// Full says that nothing more is published until something is settled.
+	Full()
 	// Flush says that the input has run dry: what is held back to fill a batch should leave.
 	Flush()
 }
