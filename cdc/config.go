@@ -46,7 +46,7 @@ type Config struct {
 	// Routing is a fingerprint of everything that decides about topic, key and partition of an
 	// event. Another one than recorded raises the stream's epoch.
 	Routing string
-	// Delivery names the delivery mode. Another one than recorded raises the stream's epoch.
+	// Delivery is AtLeastOnce or ExactlyOnce. Another one than recorded raises the stream's epoch.
 	Delivery string
 
 	// ConnectTimeout limits one attempt to connect to one host.
@@ -72,6 +72,13 @@ type Config struct {
 
 	Logger *zap.Logger
 }
+
+// The delivery modes.
+const (
+	AtLeastOnce = "at-least-once"
+	// ExactlyOnce confirms only what the sink has written a state for: see checkpoint.State.
+	ExactlyOnce = "exactly-once"
+)
 
 // FieldError says which rule a field of Config breaks. It carries no secret.
 type FieldError struct {
@@ -109,7 +116,8 @@ func (c *Config) Validate() error {
 		"must be 1 to 63 lower-case letters, digits or underscores, not %q", c.Slot)
 	require(isIdentifier(c.Publication), "Publication", "must be 1 to 63 bytes, not %q", c.Publication)
 	require(c.Routing != "", "Routing", "must not be empty")
-	require(c.Delivery != "", "Delivery", "must not be empty")
+	require(c.Delivery == AtLeastOnce || c.Delivery == ExactlyOnce, "Delivery",
+		"must be %s or %s, not %q", AtLeastOnce, ExactlyOnce, c.Delivery)
 	require(c.Logger != nil, "Logger", "must not be nil")
 
 	require(len(c.Mappings) > 0, "Mappings", "must name at least one outbox table")

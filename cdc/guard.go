@@ -158,6 +158,15 @@ func (g *guard) resolve(ctx context.Context, rel *decoder.Relation) (*decoder.Ma
 	return g.server.ResolveRelation(ctx, rel.OID, rel.Schema, rel.Table)
 }
 
+// recordOrigin records that a line of states began. It may wait for a round to end.
+func (g *guard) recordOrigin(ctx context.Context, epoch uint32) error {
+	if err := g.acquire(ctx); err != nil {
+		return err
+	}
+	defer g.release()
+	return g.registry.recordOrigin(ctx, epoch)
+}
+
 func (g *guard) acquire(ctx context.Context) error {
 	select {
 	case g.sql <- struct{}{}:
@@ -253,7 +262,7 @@ func (g *guard) now(ctx context.Context) (lsn pglogrepl.LSN) {
 	return lsn
 }
 
-// recordPoison writes down events that will not reach their topics, and settles them after that.
+// recordPoison writes down events that will not reach their topics, and says so after that.
 // What fits nowhere is only let go while its row can still be read.
 func (g *guard) recordPoison(ctx context.Context, poison []checkpoint.Poison) error {
 	if len(poison) == 0 {
@@ -285,7 +294,7 @@ func (g *guard) recordPoison(ctx context.Context, poison []checkpoint.Poison) er
 		g.log.Warn("event is not delivered", poisonFields(p)...)
 		seqs = append(seqs, p.Seq)
 	}
-	g.mailbox.Settle(seqs)
+	g.mailbox.Record(seqs)
 	return nil
 }
 

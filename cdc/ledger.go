@@ -96,6 +96,7 @@ type Summary struct {
 	Slot, Publication  string
 	Created, Confirmed pglogrepl.LSN // zero: the slot was not created yet
 	Delivery           string
+	Origin             uint32 // epoch under which the line of states in Kafka began; 0: none has
 	Partitions         map[string]int32
 	Releases           map[checkpoint.Position]checkpoint.Verdict // not carried out yet
 	DeadLetters        map[checkpoint.Action]int64
@@ -112,7 +113,8 @@ func (r *Registry) Summary(ctx context.Context) (*Summary, error) {
 	}
 	sum := &Summary{
 		Epoch: row.Epoch, SystemID: row.SystemID, Timeline: row.Timeline, Slot: row.Slot, Publication: row.Publication,
-		Created: row.Created, Confirmed: row.Confirmed, Delivery: row.Delivery, Partitions: row.Partitions,
+		Created: row.Created, Confirmed: row.Confirmed, Delivery: row.Delivery, Origin: row.Origin,
+		Partitions:  row.Partitions,
 		DeadLetters: make(map[checkpoint.Action]int64),
 	}
 	if sum.Releases, err = r.Releases(ctx); err != nil {

@@ -21,6 +21,10 @@ type Registration struct {
 	Publication PublicationState
 	// Partitions holds the recorded partition counts by topic.
 	Partitions map[string]int32
+	// Origin is the epoch under which the line of states began: see checkpoint.Line.
+	Origin uint32
+	// Written is the server's write position when all this was read.
+	Written pglogrepl.LSN
 	// Warnings are worth a line each in the log, once.
 	Warnings []string
 }
@@ -114,6 +118,9 @@ func (s *Server) Claim(ctx context.Context) (*Registration, error) {
 	if reg.Epoch, err = s.Registry().adoptRouting(ctx, s.cfg); err != nil {
 		return nil, err
 	}
+	if f.row.Delivery != s.cfg.Delivery {
+		reg.Origin = 0
+	}
 	s.log.Info("epoch raised: routing or delivery mode changed",
 		zap.String("stream", s.cfg.Stream), zap.Uint32("epoch", reg.Epoch))
 	return reg, nil
@@ -129,7 +136,7 @@ func (s *Server) registration(ctx context.Context, f *facts) (*Registration, err
 		}
 		return nil, err
 	}
-	reg := &Registration{Epoch: 1, Slot: f.slot, Publication: state, Warnings: state.Warnings}
+	reg := &Registration{Epoch: 1, Slot: f.slot, Publication: state, Written: f.now, Warnings: state.Warnings}
 	if f.slot.Exists && s.cfg.Failover && !f.slot.Failover {
 		reg.Warnings = append(reg.Warnings, fmt.Sprintf("slot %q is not copied to standbys: that needs PostgreSQL 17 and "+
 			"ALTER_REPLICATION_SLOT %s (FAILOVER true)", s.cfg.Slot, s.cfg.Slot))
@@ -138,6 +145,7 @@ func (s *Server) registration(ctx context.Context, f *facts) (*Registration, err
 		return reg, nil
 	}
 	reg.Epoch, reg.Created, reg.Confirmed, reg.Partitions = f.row.Epoch, f.row.Created, f.row.Confirmed, f.row.Partitions
+	reg.Origin = f.row.Origin
 	if f.slot.ConfirmedFlush > f.row.Confirmed && f.row.Created != 0 {
 		reg.Warnings = append(reg.Warnings, fmt.Sprintf("slot %q stands at %s, beyond the recorded %s: the registry's last "+
 			"word did not reach the promoted server", s.cfg.Slot, f.slot.ConfirmedFlush, f.row.Confirmed))

@@ -43,6 +43,7 @@ type registryRow struct {
 	Created, Confirmed pglogrepl.LSN
 	Delivery, Routing  string
 	Partitions         map[string]int32
+	Origin             uint32 // epoch under which the line of states began; 0: NULL
 }
 
 // load reads the stream's row; nil when there is none.
@@ -51,10 +52,11 @@ func (r *Registry) load(ctx context.Context) (*registryRow, error) {
 	var state, partitions []byte
 	err := r.db.QueryRow(ctx, `
 		SELECT epoch, system_identifier, timeline, slot, publication, publication_state,
-			coalesce(created_lsn, '0/0')::text, coalesce(confirmed_lsn, '0/0')::text, delivery, routing, partitions
+			coalesce(created_lsn, '0/0')::text, coalesce(confirmed_lsn, '0/0')::text, delivery, routing, partitions,
+			coalesce(state_epoch, 0)
 		FROM walrelay.streams WHERE name = $1`, r.stream).
 		Scan(&row.Epoch, &row.SystemID, &row.Timeline, &row.Slot, &row.Publication, &state,
-			&row.Created, &row.Confirmed, &row.Delivery, &row.Routing, &partitions)
+			&row.Created, &row.Confirmed, &row.Delivery, &row.Routing, &partitions, &row.Origin)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil //nolint:nilnil // no row is an answer
 	}
@@ -126,21 +128,43 @@ func (r *Registry) Confirm(ctx context.Context, lsn pglogrepl.LSN, timeline uint
 // RaiseEpoch starts a new epoch, under which partitions holds, and returns it. Unlike Confirm it
 // waits for synchronous standbys: an epoch that was published must not be forgotten by a failover.
 func (r *Registry) RaiseEpoch(ctx context.Context, partitions map[string]int32) (uint32, error) {
-	return r.raiseEpoch(ctx, "partitions = partitions || coalesce($2::jsonb, '{}')", partitions)
+	return r.raiseEpoch(ctx, "epoch = epoch + 1, partitions = partitions || coalesce($2::jsonb, '{}')", partitions)
+}
+
+// raiseEpochAbove starts a new epoch because consumers have seen one that is not below the present.
+func (r *Registry) raiseEpochAbove(ctx context.Context, found uint32) (uint32, error) {
+	return r.raiseEpoch(ctx, "epoch = greatest(epoch, $2) + 1", int64(found))
 }
 
 // adoptRouting starts a new epoch because events are routed or delivered differently from now on.
+// Another delivery mode ends the line of states: what is delivered without them, they don't cover.
 func (r *Registry) adoptRouting(ctx context.Context, cfg *Config) (uint32, error) {
-	return r.raiseEpoch(ctx, "routing = $2, delivery = $3", cfg.Routing, cfg.Delivery)
+	return r.raiseEpoch(ctx, `epoch = epoch + 1, routing = $2, delivery = $3,
+		state_epoch = CASE WHEN delivery = $3 THEN state_epoch END`, cfg.Routing, cfg.Delivery)
 }
 
 func (r *Registry) raiseEpoch(ctx context.Context, set string, args ...any) (epoch uint32, err error) {
-	err = r.db.QueryRow(ctx, "UPDATE walrelay.streams SET epoch = epoch + 1, updated_at = now(), "+set+
+	err = r.db.QueryRow(ctx, "UPDATE walrelay.streams SET updated_at = now(), "+set+
 		" WHERE name = $1 RETURNING epoch", append([]any{r.stream}, args...)...).Scan(&epoch)
 	if err != nil {
 		return 0, Diagnose(fmt.Errorf("raise epoch: %w", err))
 	}
 	return epoch, nil
+}
+
+// recordOrigin records that a line of states began under the present epoch. Like RaiseEpoch it waits
+// for synchronous standbys: a registry that forgot the line would begin another and repeat events.
+func (r *Registry) recordOrigin(ctx context.Context, epoch uint32) error {
+	tag, err := r.db.Exec(ctx,
+		"UPDATE walrelay.streams SET state_epoch = $2, updated_at = now() WHERE name = $1 AND epoch = $2",
+		r.stream, int64(epoch))
+	if err != nil {
+		return Diagnose(fmt.Errorf("record state epoch: %w", err))
+	}
+	if tag.RowsAffected() == 0 {
+		return fmt.Errorf("record state epoch: stream %q is not at epoch %d any more", r.stream, epoch)
+	}
+	return nil
 }
 
 // Partitions returns the recorded partition counts by topic.
@@ -202,7 +226,8 @@ func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
 	}
 	done := EpochStart{Slot: row.Slot, SlotExists: slot.Exists, Confirmed: row.Confirmed}
 	done.Epoch, err = r.raiseEpoch(ctx,
-		"created_lsn = NULL, confirmed_lsn = NULL, publication_state = NULL, partitions = '{}'")
+		"epoch = epoch + 1, state_epoch = NULL, created_lsn = NULL, confirmed_lsn = NULL, publication_state = NULL, "+
+			"partitions = '{}'")
 	return done, err
 }
 

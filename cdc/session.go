@@ -41,6 +41,7 @@ type session struct {
 	committed pglogrepl.LSN // end of the last transaction that had events
 	hasEvents bool          // so has the open one
 	confirmed pglogrepl.LSN // last reported as flushed
+	reached   pglogrepl.LSN // a state is written up to here, in exactly-once delivery
 	unflushed bool          // events were published since the last Flush
 	lastFlush time.Time
 	stuck     *checkpoint.Poison
@@ -206,22 +207,50 @@ func (s *session) publish() {
 	s.board.progress(s.tracker, &s.counters, s.received, s.confirmed, s.server.burst.last)
 }
 
+// settle takes the mail and settles what is acknowledged or, of poison, written down.
+func (s *session) settle() error {
+	s.mailbox.Take(&s.mail)
+	s.reached = max(s.reached, s.mail.Reached)
+	for _, seqs := range [][]uint64{s.mail.Settled, s.mail.Recorded} {
+		if err := s.tracker.Settle(seqs); err != nil {
+			return fmt.Errorf("settle: %w", err)
+		}
+		s.counters.settled += uint64(len(seqs))
+	}
+	if len(s.mail.Recorded) > 0 {
+		s.sink.Recorded(s.mail.Recorded)
+	}
+	return nil
+}
+
+// settled is how far the log may be confirmed. In exactly-once delivery that also needs a state in
+// Kafka: without one, the events before it would be published again after a crash.
+func (s *session) settled() pglogrepl.LSN {
+	if s.cfg.Delivery == ExactlyOnce {
+		return min(s.tracker.Frontier(), s.reached)
+	}
+	return s.tracker.Frontier()
+}
+
+// adopt takes the last keepalive for the frontier when nothing is in flight.
+func (s *session) adopt() {
+	if s.tracker.Idle() && s.keepalive > s.tracker.Frontier() && s.tracker.Adopt(s.keepalive) {
+		s.sink.Reached(s.keepalive)
+	}
+}
+
 // takeMail settles what the sink reports, and adopts the last keepalive when nothing is left.
 func (s *session) takeMail(ctx context.Context) error {
-	s.mailbox.Take(&s.mail)
-	if err := s.tracker.Settle(s.mail.Settled); err != nil {
-		return fmt.Errorf("settle: %w", err)
+	if err := s.settle(); err != nil {
+		return err
 	}
-	s.counters.settled += uint64(len(s.mail.Settled))
 	if len(s.mail.Poison) > 0 || len(s.mail.Partitions) > 0 {
 		if err := s.takePoison(ctx); err != nil {
 			return err
 		}
 	}
-	if s.tracker.Idle() && s.keepalive > s.tracker.Frontier() {
-		s.tracker.Adopt(s.keepalive)
-	}
-	s.guard.report(s.tracker.Frontier(), s.committed, s.confirmed)
+	s.adopt()
+	s.guard.report(s.settled(), s.committed, s.confirmed)
 	if s.mail.Err != nil {
 		return fmt.Errorf("%w: %w", errSink, s.mail.Err)
 	}
@@ -314,7 +343,7 @@ func (s *session) watch(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// status reports to the server. The flush position is the frontier that the guard has allowed.
+// status reports to the server. The flush position is what the guard has allowed.
 func (s *session) status(now time.Time) error {
 	allowed, offset := s.guard.mayConfirm()
 	s.confirmed = max(s.confirmed, allowed)
@@ -439,6 +468,7 @@ func (s *session) change(ctx context.Context, wal []byte) error {
 		if err := s.tracker.Commit(commit.EndLSN); err != nil {
 			return s.undecodable(err)
 		}
+		s.sink.Reached(commit.EndLSN)
 	case decoder.KindRelation:
 		return s.relation(ctx)
 	case decoder.KindUpdate, decoder.KindDelete, decoder.KindTruncate, decoder.KindForeignInsert, decoder.KindMessage:
@@ -495,7 +525,7 @@ func (s *session) drain(ctx context.Context) error {
 	s.sink.Flush()
 	timer := time.NewTimer(s.interval)
 	defer timer.Stop()
-	for s.stuck == nil && s.mail.Err == nil && s.unsettled() > 0 {
+	for s.stuck == nil && s.mail.Err == nil && (s.unsettled() > 0 || s.settled() < s.committed) {
 		select {
 		case <-s.mailbox.Wake():
 		case <-s.acks:
@@ -517,9 +547,11 @@ func (s *session) drain(ctx context.Context) error {
 
 // unsettled takes the mail and counts what is left. Errors of the run end the wait, nothing more.
 func (s *session) unsettled() int {
-	s.mailbox.Take(&s.mail)
-	if err := s.tracker.Settle(s.mail.Settled); err != nil {
+	if err := s.settle(); err != nil {
 		s.mail.Err = err
+	}
+	if len(s.mail.Partitions) > 0 {
+		s.guard.record(nil, s.mail.Partitions)
 	}
 	for _, p := range s.mail.Poison {
 		if p.Action == checkpoint.Stopped {
@@ -528,18 +560,16 @@ func (s *session) unsettled() int {
 			s.guard.record([]checkpoint.Poison{p}, nil)
 		}
 	}
-	if s.tracker.Idle() && s.keepalive > s.tracker.Frontier() {
-		s.tracker.Adopt(s.keepalive)
-	}
+	s.adopt()
 	events, _ := s.tracker.InFlight()
 	return events
 }
 
-// farewell records and confirms the frontier and ends the stream, so that a restart repeats nothing.
+// farewell records and confirms what is settled and ends the stream, so that a restart repeats nothing.
 func (s *session) farewell(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
 	defer cancel()
-	s.guard.report(s.tracker.Frontier(), s.committed, s.confirmed)
+	s.guard.report(s.settled(), s.committed, s.confirmed)
 	if err := s.guard.round(ctx, true); err != nil {
 		return fmt.Errorf("record the last position: %w", err)
 	}

@@ -23,7 +23,8 @@ type Sink interface {
 	// Reached says that every event before lsn has been published: a transaction ended there, or the
 	// server has nothing for us up to there.
 	Reached(lsn pglogrepl.LSN)
-	// Recorded says that these poison events, which the sink has reported, are written down.
+	// Recorded says that these poison events, which the sink has reported, are written down. The slice
+	// is valid during the call.
 	Recorded(seqs []uint64)
 	// Full says that nothing more is published until something is settled.
 	Full()

@@ -55,6 +55,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		began := time.Now()
 		streamed, err := s.session(ctx)
 		var changed *checkpoint.PartitionsChangedError
+		var behind *checkpoint.EpochBehindError
 		switch {
 		case ctx.Err() != nil && (err == nil || !Fatal(err)):
 			if err != nil && streamed {
@@ -66,6 +67,8 @@ func (s *Stream) Run(ctx context.Context) error {
 			return err
 		case errors.Is(err, errReleased), errors.As(err, &changed):
 			attempt = 0
+			continue
+		case errors.As(err, &behind): // the epoch is above it now
 			continue
 		}
 		if streamed && time.Since(began) > s.cfg.BackoffMax {
@@ -163,28 +166,6 @@ func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
 	return s.stream(ctx, server, max(reg.Slot.ConfirmedFlush, found.Confirmed), reg, run)
 }
 
-// prepareRun collects what the sink has to know. A verdict to try again is used up by trying.
-func (s *Stream) prepareRun(ctx context.Context, server *Server, reg *Registration) (checkpoint.Run, error) {
-	run := checkpoint.Run{Mailbox: checkpoint.NewMailbox(), Partitions: reg.Partitions}
-	var err error
-	if run.Verdicts, err = server.Registry().Releases(ctx); err != nil {
-		return run, err
-	}
-	if s.cfg.FollowKey {
-		if run.DeadKeys, err = server.Registry().DeadKeys(ctx); err != nil {
-			return run, err
-		}
-	}
-	for position, verdict := range run.Verdicts {
-		if verdict == checkpoint.VerdictRetry {
-			if err := server.Registry().ConsumeRelease(ctx, position); err != nil {
-				return run, err
-			}
-		}
-	}
-	return run, nil
-}
-
 // stream runs a session, which begins at start, with its guard beside it.
 func (s *Stream) stream(
 	ctx context.Context, server *Server, start pglogrepl.LSN, reg *Registration, run checkpoint.Run,
@@ -196,8 +177,8 @@ func (s *Stream) stream(
 		cfg: &s.cfg, log: s.log, server: server, conn: server.Repl.Conn(), sink: s.sink, board: s.board, guard: guard,
 		decoder: decoder.New(decoder.Config{Mappings: s.cfg.Mappings, Epoch: reg.Epoch, Timeline: server.Timelines().At}),
 		tracker: checkpoint.NewTracker(start, s.cfg.Window), mailbox: run.Mailbox, acks: make(chan struct{}, 1),
-		received: start, confirmed: start, lastStatus: time.Now(),
-		interval: server.StatusInterval(),
+		received: start, confirmed: start, reached: start,
+		lastStatus: time.Now(), interval: server.StatusInterval(),
 	}
 	server.Repl.Frontend().SetMaxBodyLen(s.cfg.MaxMessageBytes)
 
@@ -221,55 +202,10 @@ func (s *Stream) stream(
 	if changed, ok := errors.AsType[*checkpoint.PartitionsChangedError](err); ok {
 		return true, s.adoptPartitions(ctx, server, changed)
 	}
+	if behind, ok := errors.AsType[*checkpoint.EpochBehindError](err); ok {
+		return true, s.raiseEpochAbove(ctx, server, behind)
+	}
 	return true, err
-}
-
-// begin starts the sink's run. That may take as long as the brokers are away, so it is done beside
-// the status reports, which keep the slot ours.
-func (s *session) begin(ctx context.Context, run checkpoint.Run) error {
-	s.board.enter(StateConnecting, "reaching the brokers")
-	for attempt := 0; ; attempt++ {
-		done := make(chan error, 1)
-		beginning, cancel := context.WithCancel(ctx)
-		go func() { done <- s.sink.Begin(beginning, run) }()
-		beginErr, err := await(ctx, s, done)
-		cancel()
-		if err != nil {
-			<-done //nolint:errcheck // Begin returns soon after its context has ended; err says why
-			return err
-		}
-		if beginErr == nil {
-			return nil
-		}
-		s.board.fail("kafka", beginErr)
-		s.board.enter(StateConnecting, "start producing: "+beginErr.Error())
-		s.log.Warn("cannot start producing, trying again", zap.Error(beginErr), zap.Int("attempt", attempt+1))
-		again := time.NewTimer(backoff(s.cfg, attempt))
-		_, err = await(ctx, s, again.C)
-		again.Stop()
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// await keeps the server informed until done answers. Its second result ends the session.
-func await[T any](ctx context.Context, s *session, done <-chan T) (answer T, err error) {
-	timer := time.NewTimer(s.interval)
-	defer timer.Stop()
-	for {
-		if err := s.attend(ctx); err != nil {
-			return answer, err
-		}
-		timer.Reset(s.interval)
-		select {
-		case answer = <-done:
-			return answer, nil
-		case <-ctx.Done():
-		case <-s.guard.down:
-		case <-timer.C:
-		}
-	}
 }
 
 // adoptPartitions starts a new epoch for a topic that has another number of partitions now. The
@@ -284,6 +220,17 @@ func (s *Stream) adoptPartitions(
 	s.log.Info("epoch raised: a topic has another number of partitions", zap.String("topic", changed.Topic),
 		zap.Int32("recorded", changed.Recorded), zap.Int32("partitions", changed.Count), zap.Uint32("epoch", epoch))
 	return changed
+}
+
+// raiseEpochAbove starts an epoch that consumers have not seen yet.
+func (s *Stream) raiseEpochAbove(ctx context.Context, server *Server, behind *checkpoint.EpochBehindError) error {
+	epoch, err := server.Registry().raiseEpochAbove(ctx, behind.Found)
+	if err != nil {
+		return err
+	}
+	s.log.Info("epoch raised: an earlier life of the stream wrote a state",
+		zap.Uint32("found", behind.Found), zap.Uint32("epoch", epoch))
+	return behind
 }
 
 func (s *Stream) warn(warnings []string) {

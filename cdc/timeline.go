@@ -38,6 +38,16 @@ func (t *Timelines) At(lsn pglogrepl.LSN) uint32 {
 	return t.current
 }
 
+// Left returns where a past timeline was left; ok is false for one that is not in the history.
+func (t *Timelines) Left(timeline uint32) (at pglogrepl.LSN, ok bool) {
+	for _, p := range t.past {
+		if p.timeline == timeline {
+			return p.end, true
+		}
+	}
+	return 0, false
+}
+
 // Current returns the timeline on which the server writes.
 func (t *Timelines) Current() uint32 { return t.current }
 

@@ -24,6 +24,11 @@ func TestTimelines_At(t *testing.T) {
 		require.Equal(t, want, timelines.At(lsn), lsn.String())
 	}
 	require.EqualValues(t, 1, (&Timelines{current: 1}).At(42))
+	for timeline, want := range map[uint32]pglogrepl.LSN{1: 0x3000148, 2: 0x5000000, 3: 0, 4: 1 << 32, 5: 0} {
+		at, ok := timelines.Left(timeline)
+		require.Equal(t, want, at)
+		require.Equal(t, want != 0, ok)
+	}
 }
 
 func TestParseHistory_Malformed(t *testing.T) {

@@ -38,7 +38,7 @@ func printed(t *testing.T) string {
 	return b.String()
 }
 
-func all() []string { return []string{"00001_outbox", "00002_streams"} }
+func all() []string { return []string{"00001_outbox", "00002_streams", "00003_state_epoch"} }
 
 func requireApplied(t *testing.T, db *sql.DB) {
 	t.Helper()
@@ -137,7 +137,7 @@ func TestUp_Tables(t *testing.T) {
 	database.Exec(t, `INSERT INTO walrelay.streams
 		(name, system_identifier, timeline, slot, publication, delivery, routing) VALUES ('a', '1', 1, 's', 'p', 'd', 'r')`)
 	var row string
-	require.NoError(t, database.QueryRow(t, `SELECT concat_ws(' ', epoch, created_lsn, confirmed_lsn, partitions)
+	require.NoError(t, database.QueryRow(t, `SELECT concat_ws(' ', epoch, created_lsn, confirmed_lsn, partitions, state_epoch)
 		FROM walrelay.streams`).Scan(&row))
 	require.Equal(t, "1 {}", row)
 	database.Exec(t, `INSERT INTO walrelay.releases (stream, position, verdict) VALUES ('a', 'p', 'skip')`)
@@ -147,6 +147,8 @@ func TestUp_Tables(t *testing.T) {
 	for _, refused := range []string{
 		`UPDATE walrelay.streams SET epoch = 0`,
 		`UPDATE walrelay.streams SET epoch = 4294967296`,
+		`UPDATE walrelay.streams SET state_epoch = 0`,
+		`UPDATE walrelay.streams SET state_epoch = 4294967296`,
 		`UPDATE walrelay.releases SET verdict = 'drop'`,
 		`INSERT INTO walrelay.releases (stream, position, verdict) VALUES ('a', 'p', 'retry')`,
 		`INSERT INTO walrelay.dead_letters (stream, position, event_id, table_name, topic, size, reason, action)
@@ -196,7 +198,7 @@ func TestUp_WaitsForTheLock(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]string{
 		"empty database":     ``,
-		"one is missing yet": printed(t) + `DELETE FROM walrelay.schema_version WHERE version_id = 2`,
+		"one is missing yet": printed(t) + `DELETE FROM walrelay.schema_version WHERE version_id = 3`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -377,7 +379,7 @@ func TestPrint_ThenUpIsNoOp(t *testing.T) {
 			var versions []int64
 			require.NoError(t, database.QueryRow(t,
 				`SELECT array_agg(version_id ORDER BY id) FROM walrelay.schema_version`).Scan(&versions))
-			require.Equal(t, []int64{0, 1, 2}, versions)
+			require.Equal(t, []int64{0, 1, 2, 3}, versions)
 		}
 	})
 }
@@ -390,7 +392,7 @@ func TestPrint_AppliesWhatIsMissing(t *testing.T) {
 	require.NoError(t, err)
 	before := catalog(t, database)
 	database.Exec(t, `DROP TABLE walrelay.streams, walrelay.releases, walrelay.dead_letters;
-		DELETE FROM walrelay.schema_version WHERE version_id = 2`) // as an older walrelay left it
+		DELETE FROM walrelay.schema_version WHERE version_id > 1`) // as an older walrelay left it
 	database.Exec(t, printed(t))
 	require.Equal(t, before, catalog(t, database))
 	requireApplied(t, db)
