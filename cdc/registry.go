@@ -167,15 +167,6 @@ func (r *Registry) recordOrigin(ctx context.Context, epoch uint32) error {
 	return nil
 }
 
-// Partitions returns the recorded partition counts by topic.
-func (r *Registry) Partitions(ctx context.Context) (map[string]int32, error) {
-	row, err := r.load(ctx)
-	if err != nil || row == nil {
-		return nil, err
-	}
-	return row.Partitions, nil
-}
-
 // RecordPartitions adds the counts of topics that were met for the first time.
 func (r *Registry) RecordPartitions(ctx context.Context, partitions map[string]int32) error {
 	return r.exec(ctx, "record partitions",

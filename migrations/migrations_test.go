@@ -137,7 +137,8 @@ func TestUp_Tables(t *testing.T) {
 	database.Exec(t, `INSERT INTO walrelay.streams
 		(name, system_identifier, timeline, slot, publication, delivery, routing) VALUES ('a', '1', 1, 's', 'p', 'd', 'r')`)
 	var row string
-	require.NoError(t, database.QueryRow(t, `SELECT concat_ws(' ', epoch, created_lsn, confirmed_lsn, partitions, state_epoch)
+	require.NoError(t, database.QueryRow(t, `
+		SELECT concat_ws(' ', epoch, created_lsn, confirmed_lsn, partitions, state_epoch)
 		FROM walrelay.streams`).Scan(&row))
 	require.Equal(t, "1 {}", row)
 	database.Exec(t, `INSERT INTO walrelay.releases (stream, position, verdict) VALUES ('a', 'p', 'skip')`)

@@ -75,7 +75,16 @@ func (s *Settings) sinkConfig(log *zap.Logger) (sink.Config, error) {
 		Timeout:      s.ProduceTimeout.Value,
 		BackoffMin:   s.BackoffMin.Value,
 		BackoffMax:   s.BackoffMax.Value,
-		Logger:       log.Named("sink"),
+
+		ExactlyOnce:         s.Delivery.Text == cdc.ExactlyOnce,
+		StateTopic:          s.StateTopic.Text,
+		TransactionInterval: s.TransactionInterval.Value,
+		TransactionTimeout:  s.TransactionTimeout.Value,
+		// Half of what may be in flight, so that the next transaction fills while one is committed.
+		TransactionEvents: max(s.InFlightEvents.Value/2, 1),
+		TransactionBytes:  s.InFlightBytes.Bytes / 2,
+
+		Logger: log.Named("sink"),
 	}
 	if s.KafkaSASLMechanism.Text != "" {
 		config.SASL = &sink.SASL{

@@ -31,14 +31,17 @@ type Settings struct {
 	DeadLetterTopic     Text   `group:"Topics" default:"walrelay.dead-letters" help:"Topic of dead letters."`
 	DeadLetterFollowKey Bool   `group:"Topics" default:"false" help:"Send later events of a dead-lettered key to the dead-letter topic too, which keeps order within the key."`
 
-	KafkaBrokers   Brokers  `group:"Delivery" help:"Brokers to ask for the cluster, comma-separated host:port. Required."`
-	KafkaClientID  Text     `group:"Delivery" default:"walrelay" help:"Client id shown in the brokers' logs and quotas."`
-	Delivery       Choice   `group:"Delivery" default:"at-least-once" choices:"at-least-once,exactly-once" help:"Delivery promise; exactly-once is not in this version yet."`
-	Compression    Choice   `group:"Delivery" default:"none" choices:"none,gzip,snappy,lz4,zstd" help:"Compression of batches."`
-	BatchBytes     Size     `group:"Delivery" default:"1000000" help:"Uncompressed bytes of one partition's batch; at most the topic's max.message.bytes."`
-	ProduceTimeout Duration `group:"Delivery" default:"10s" help:"Time a broker may take to replicate and acknowledge a batch; then it is sent again."`
-	BackoffMin     Duration `group:"Delivery" default:"100ms" help:"First pause before trying again; doubled at each failure."`
-	BackoffMax     Duration `group:"Delivery" default:"30s" help:"Longest pause before trying again."`
+	KafkaBrokers        Brokers  `group:"Delivery" help:"Brokers to ask for the cluster, comma-separated host:port. Required."`
+	KafkaClientID       Text     `group:"Delivery" default:"walrelay" help:"Client id shown in the brokers' logs and quotas."`
+	Delivery            Choice   `group:"Delivery" default:"at-least-once" choices:"at-least-once,exactly-once" help:"Delivery promise. exactly-once: events and the position reached are written in Kafka transactions, for read_committed consumers. Stop every instance before changing it."`
+	TransactionInterval Duration `group:"Delivery" default:"100ms" help:"exactly-once: time over which events are gathered into one Kafka transaction."`
+	TransactionTimeout  Duration `group:"Delivery" default:"60s" help:"exactly-once: time after which the brokers end a transaction that walrelay has left; at most their transaction.max.timeout.ms."`
+	StateTopic          Text     `group:"Delivery" default:"walrelay.state" help:"exactly-once: compacted topic of the positions reached; several streams may share it."`
+	Compression         Choice   `group:"Delivery" default:"none" choices:"none,gzip,snappy,lz4,zstd" help:"Compression of batches."`
+	BatchBytes          Size     `group:"Delivery" default:"1000000" help:"Uncompressed bytes of one partition's batch; at most the topic's max.message.bytes."`
+	ProduceTimeout      Duration `group:"Delivery" default:"10s" help:"Time a broker may take to replicate and acknowledge a batch; then it is sent again."`
+	BackoffMin          Duration `group:"Delivery" default:"100ms" help:"First pause before trying again; doubled at each failure."`
+	BackoffMax          Duration `group:"Delivery" default:"30s" help:"Longest pause before trying again."`
 
 	InFlightEvents  Int      `group:"Limits" default:"65536" unit:"events" help:"Events read but not yet acknowledged; reading waits at the limit."`
 	InFlightBytes   Size     `group:"Limits" default:"2MiB" help:"Bytes of events read but not yet acknowledged; reading waits at the limit."`

@@ -35,6 +35,14 @@ func TestSettings_DefaultsAreLegal(t *testing.T) {
 	require.Equal(t, ":8080", values["WALRELAY_ADMIN_ADDR"])
 }
 
+func TestSettings_ExactlyOnce(t *testing.T) {
+	t.Parallel()
+	values, r := configured(t, minimal("WALRELAY_DELIVERY=exactly-once", "WALRELAY_TRANSACTION_INTERVAL=29s"))
+	require.Equal(t, exitOK, r.code, r.stderr)
+	require.Equal(t, "walrelay.state", values["WALRELAY_STATE_TOPIC"])
+	require.Equal(t, "60s", values["WALRELAY_TRANSACTION_TIMEOUT"])
+}
+
 func TestSettings_FlagsWinOverVariables(t *testing.T) {
 	t.Parallel()
 	values, r := configured(t,
@@ -103,7 +111,13 @@ func TestSettings_EachRule(t *testing.T) {
 		{[]string{"WALRELAY_ON_POISON=drop"}, "must be one of stop, dead-letter, skip"},
 		{[]string{"WALRELAY_DEAD_LETTER_TOPIC=a/b"}, "must be 1 to 249 of letters"},
 		{[]string{"WALRELAY_TOPIC=t", "WALRELAY_DEAD_LETTER_TOPIC=t"}, "TOPIC=t: must not be WALRELAY_TOPIC"},
-		{[]string{"WALRELAY_DELIVERY=exactly-once"}, "is not in this version yet; use at-least-once"},
+		{[]string{"WALRELAY_TRANSACTION_INTERVAL=0s"}, "WALRELAY_TRANSACTION_INTERVAL=0s: must be more than 0s"},
+		{[]string{"WALRELAY_TRANSACTION_INTERVAL=30s"}, "must be less than half of WALRELAY_TRANSACTION_TIMEOUT=60s"},
+		{[]string{"WALRELAY_TRANSACTION_TIMEOUT=200ms"}, "must be less than half of WALRELAY_TRANSACTION_TIMEOUT=200ms"},
+		{[]string{"WALRELAY_TRANSACTION_TIMEOUT=600h"}, "WALRELAY_TRANSACTION_TIMEOUT=600h: must be at most 596h31m"},
+		{[]string{"WALRELAY_STATE_TOPIC=a/b"}, "WALRELAY_STATE_TOPIC=a/b: must be 1 to 249 of letters"},
+		{[]string{"WALRELAY_STATE_TOPIC=walrelay.dead-letters"}, "must not be WALRELAY_DEAD_LETTER_TOPIC"},
+		{[]string{"WALRELAY_TOPIC=t", "WALRELAY_STATE_TOPIC=t"}, "STATE_TOPIC=t: must not be WALRELAY_TOPIC"},
 		{[]string{"WALRELAY_DELIVERY=once"}, "must be one of at-least-once, exactly-once"},
 		{[]string{"WALRELAY_COMPRESSION=zip"}, "must be one of none, gzip, snappy, lz4, zstd"},
 		{[]string{"WALRELAY_BATCH_BYTES=1"}, "must be from 1KiB to 100MiB"},

@@ -52,11 +52,7 @@ func (c *streamShowCommand) Run(ctx context.Context, cmd *command) error {
 		if err != nil {
 			return err
 		}
-		verdicts, err := registry.Releases(ctx)
-		if err != nil {
-			return err
-		}
-		partitions, err := registry.Partitions(ctx)
+		known, err := registry.Summary(ctx)
 		if err != nil {
 			return err
 		}
@@ -65,16 +61,20 @@ func (c *streamShowCommand) Run(ctx context.Context, cmd *command) error {
 		line := func(name, format string, args ...any) {
 			fmt.Fprintf(&b, "%-16s %s\n", name, fmt.Sprintf(format, args...))
 		}
-		line("stream", "%s", config.Stream)
+		line("stream", "%s, epoch %d", config.Stream, known.Epoch)
+		line("delivery", "%s", known.Delivery)
+		if known.Origin != 0 {
+			line("state epoch", "%d", known.Origin)
+		}
 		line("slot", "%s, %s, active: %t", config.Slot, lag.WALStatus, lag.Active)
 		line("confirmed", "%s, %d bytes behind", lag.ConfirmedFlush, lag.ConfirmedBytes)
 		line("retained", "%d bytes of write-ahead log", lag.RetainedBytes)
 		line("server time", "%s", lag.ServerTime.UTC().Format(time.RFC3339))
-		for _, topic := range slices.Sorted(maps.Keys(partitions)) {
-			line("topic", "%s, %d partitions", topic, partitions[topic])
+		for _, topic := range slices.Sorted(maps.Keys(known.Partitions)) {
+			line("topic", "%s, %d partitions", topic, known.Partitions[topic])
 		}
-		for _, position := range slices.SortedFunc(maps.Keys(verdicts), checkpoint.Position.Compare) {
-			line("verdict", "%s %s", position, verdicts[position])
+		for _, position := range slices.SortedFunc(maps.Keys(known.Releases), checkpoint.Position.Compare) {
+			line("verdict", "%s %s", position, known.Releases[position])
 		}
 		_, err = fmt.Fprint(cmd.stdout, b.String())
 		return err

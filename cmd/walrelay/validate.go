@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ func (s *Settings) validate(settings []declared, f *faults) {
 	s.checkStream(f)
 	s.checkTables(f)
 	s.checkTopics(f)
+	s.checkTransactions(f)
 	s.checkLimits(f)
 	s.checkSecurity(f)
 	s.checkOperation(f)
@@ -94,8 +96,21 @@ var topicName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`)
 
 func legalTopic(name string) bool { return topicName.MatchString(name) && name != "." && name != ".." }
 
+func (s *Settings) checkTransactions(f *faults) {
+	f.check(legalTopic(s.StateTopic.Text), &s.StateTopic.input, topicRule)
+	f.check(s.StateTopic.Text != s.Topic.Text, &s.StateTopic.input, "must not be %s", s.Topic.variable)
+	f.check(s.StateTopic.Text != s.DeadLetterTopic.Text, &s.StateTopic.input, "must not be %s", s.DeadLetterTopic.variable)
+	f.check(s.TransactionInterval.Value > 0, &s.TransactionInterval.input, "must be more than 0s")
+	// The protocol has the time-out in milliseconds, as an int32.
+	f.check(s.TransactionTimeout.Value <= math.MaxInt32*time.Millisecond, &s.TransactionTimeout.input,
+		"must be at most %s", math.MaxInt32*time.Millisecond)
+	if s.TransactionTimeout.err == nil {
+		f.check(s.TransactionInterval.Value < s.TransactionTimeout.Value/2, &s.TransactionInterval.input,
+			"must be less than half of %s=%s", s.TransactionTimeout.variable, s.TransactionTimeout.raw)
+	}
+}
+
 func (s *Settings) checkLimits(f *faults) {
-	f.check(s.Delivery.Text != "exactly-once", &s.Delivery.input, "is not in this version yet; use at-least-once")
 	// sarama refuses to encode a request over 100 MiB (sarama.MaxRequestSize).
 	f.check(s.BatchBytes.Bytes >= 1<<10 && s.BatchBytes.Bytes <= 100<<20, &s.BatchBytes.input,
 		"must be from 1KiB to 100MiB")
