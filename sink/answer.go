@@ -33,8 +33,12 @@ func (k *Kafka) answer(req *request, res *sarama.ProduceResponse, err error) {
 	if current {
 		req.run.reporting++
 		for i, b := range req.batches {
-			if k.answerBatch(req.parts[i], b, block(res, req.parts[i]), err) {
-				req.done = append(req.done, settled{topic: req.parts[i].topic.name, batch: b})
+			switch done := (settled{topic: req.parts[i].topic.name, batch: b}); {
+			case !k.answerBatch(req.parts[i], b, block(res, req.parts[i]), err):
+			case k.tx != nil:
+				k.tx.acked(done) // reported once the transaction is committed
+			default:
+				req.done = append(req.done, done)
 			}
 			if leader := req.parts[i].leader; leader != s {
 				leader.knock() // it waited for what the partition's former leader owed
@@ -100,7 +104,12 @@ func (k *Kafka) answerBatch(p *partition, b *batch, block *sarama.ProduceRespons
 				p.topic.doubted = true // its limit may have been lowered
 				k.lookout.refresh()
 			}
-			p.fail(b, newRefusal(block, v.reason, len(b.entries)), false)
+			refusal := newRefusal(block, v.reason, len(b.entries))
+			if k.tx != nil {
+				k.suspect(p, b, refusal)
+				return false
+			}
+			p.fail(b, refusal, false)
 		case rewind:
 			k.fail(fmt.Errorf("produce to %s: %w", p, block.Err))
 			return false
@@ -134,13 +143,17 @@ func (k *Kafka) report(req *request) {
 	}
 	at := k.cfg.Now()
 	for _, d := range req.done {
+		if d.batch.state {
+			continue
+		}
 		req.seqs, req.commits = req.seqs[:0], req.commits[:0]
 		for i := range d.batch.entries {
 			e := &d.batch.entries[i]
 			req.commits = append(req.commits, time.UnixMicro(e.commit))
-			if e.poison == nil {
+			switch {
+			case e.poison == nil:
 				req.seqs = append(req.seqs, e.seq)
-			} else {
+			case req.run.gather == nil: // else it was recorded before the transaction
 				req.run.Mailbox.PutPoison(*e.poison)
 			}
 		}

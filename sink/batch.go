@@ -24,6 +24,7 @@ type batch struct {
 	ambiguous bool
 	plain     bool     // leaves uncompressed: compression could push it over the topic's limit
 	order     uint64   // grows with every sending
+	state     bool     // holds the state record of a transaction, which has no headers
 	refused   *refusal // the broker's answer to the last attempt, nil unless a record is to blame
 }
 
@@ -120,6 +121,12 @@ func recordSize(c content, constant, extra int) int {
 	n := 1 + 1 + 1 + // attributes, timestamp delta, offset delta
 		blobSize(c.key) + blobSize(c.value) +
 		varintLen(int64(count+constantHeaders+extra)) + constant + headers
+	return varintLen(int64(n)) + n
+}
+
+// bareSize is what a record without headers takes as the only one of its batch.
+func bareSize(c content) int {
+	n := 1 + 1 + 1 + blobSize(c.key) + blobSize(c.value) + 1
 	return varintLen(int64(n)) + n
 }
 

@@ -29,19 +29,28 @@ type Config struct {
 	TLS      *tls.Config // nil: plaintext
 	SASL     *SASL       // nil: none
 
-	Topic         *Template
-	CreateTopics  bool  // create a missing topic instead of waiting for it
-	Partitions    int32 // of created topics; 0: the broker's default
-	Replication   int16 // of created topics; 0: the broker's default
-	OnPoison      Policy
-	DeadTopic     string // dead-letter topic; needed when OnPoison is DeadLetter or a verdict asks for it
-	FollowKey     bool   // later events of a dead-lettered event's key go to the dead-letter topic too
-	Compression   sarama.CompressionCodec
-	BatchBytes    int           // most bytes, uncompressed, that a batch of several records takes
-	RequestBytes  int           // most bytes, uncompressed, of a request of several batches
-	Timeout       time.Duration // how long the broker may wait for its replicas, and the sender for an answer beyond that
-	BackoffMin    time.Duration // between attempts, doubling, jittered; here never more than two seconds
-	BackoffMax    time.Duration
+	Topic        *Template
+	CreateTopics bool  // create a missing topic instead of waiting for it
+	Partitions   int32 // of created topics; 0: the broker's default
+	Replication  int16 // of created topics; 0: the broker's default
+	OnPoison     Policy
+	DeadTopic    string // dead-letter topic; needed when OnPoison is DeadLetter or a verdict asks for it
+	FollowKey    bool   // later events of a dead-lettered event's key go to the dead-letter topic too
+	Compression  sarama.CompressionCodec
+	BatchBytes   int           // most bytes, uncompressed, that a batch of several records takes
+	RequestBytes int           // most bytes, uncompressed, of a request of several batches
+	Timeout      time.Duration // how long the broker may wait for its replicas, and the sender for an answer beyond that
+	BackoffMin   time.Duration // between attempts, doubling, jittered; here never more than two seconds
+	BackoffMax   time.Duration
+
+	// ExactlyOnce writes events, and the position that they reach, in Kafka transactions.
+	ExactlyOnce         bool
+	StateTopic          string        // topic of the positions reached
+	TransactionInterval time.Duration // over which events are gathered into one Kafka transaction
+	TransactionEvents   int           // or when there are so many
+	TransactionBytes    int64         // or so many bytes of records, uncompressed
+	TransactionTimeout  time.Duration // after which the brokers end a transaction that nobody ends
+
 	MissingAfter  time.Duration // a topic missing for so long is subject to the poison policy, unless that is Stop
 	MetadataEvery time.Duration // refresh of leaders and partition counts while nothing fails
 
@@ -78,6 +87,14 @@ func (c *Config) Validate() error {
 	if c.DeadTopic != "" {
 		reason := checkTopic([]byte(c.DeadTopic))
 		rule(reason == "", "sink: DeadTopic: %s", reason)
+	}
+	if c.ExactlyOnce {
+		reason := checkTopic([]byte(c.StateTopic))
+		rule(reason == "", "sink: StateTopic: %s", reason)
+		rule(c.StateTopic != c.DeadTopic, "sink: StateTopic and DeadTopic are the same")
+		rule(c.TransactionInterval > 0 && c.TransactionEvents > 0 && c.TransactionBytes > 0,
+			"sink: TransactionInterval, TransactionEvents and TransactionBytes must be positive")
+		rule(c.TransactionTimeout > c.TransactionInterval, "sink: TransactionTimeout must exceed TransactionInterval")
 	}
 	rule(c.BatchBytes > 0, "sink: BatchBytes must be positive")
 	rule(c.Timeout > 0, "sink: Timeout must be positive")

@@ -91,13 +91,17 @@ func emptied[T any](s []T, keep int) []T {
 }
 
 // encode builds the record batch of b under the producer's id and epoch.
-func (n *encoder) encode(b *batch, id producerID) *sarama.RecordBatch {
+func (n *encoder) encode(b *batch, id producerID, transactional bool) *sarama.RecordBatch {
 	start := len(n.recordPtrs)
 	first, latest := b.entries[0].stamp, b.entries[0].stamp
 	for i := range b.entries {
 		e := &b.entries[i]
 		latest = max(latest, e.stamp)
-		n.record(b, e, int64(i), first)
+		if b.state {
+			n.bare(b.content(e))
+		} else {
+			n.record(b, e, int64(i), first)
+		}
 	}
 	codec := n.codec
 	if b.plain {
@@ -109,7 +113,14 @@ func (n *encoder) encode(b *batch, id producerID) *sarama.RecordBatch {
 		FirstTimestamp: time.UnixMilli(first), MaxTimestamp: time.UnixMilli(latest),
 		LastOffsetDelta: int32(len(b.entries) - 1),
 		Records:         n.recordPtrs[start:],
+		IsTransactional: transactional,
 	}
+}
+
+// bare appends a record without headers, the only one of its batch.
+func (n *encoder) bare(c content) {
+	n.records = append(n.records, sarama.Record{Key: c.key, Value: c.value})
+	n.recordPtrs = append(n.recordPtrs, &n.records[len(n.records)-1])
 }
 
 // record appends the record of an entry. Slices that grow move, but what was taken from the old place

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
 	"golang.org/x/net/proxy"
 	"golang.org/x/sync/errgroup"
@@ -41,6 +42,7 @@ type Kafka struct {
 	quiet    chan struct{} // closed when inFlight falls to 0 while Begin waits
 	sent     uint64        // batches sent, to order them
 	trouble  *trouble
+	tx       *transactor // nil in at-least-once delivery
 
 	free      []*batch
 	freeBytes int
@@ -49,12 +51,21 @@ type Kafka struct {
 	headers   []byte // scratch of Publish: the row's headers
 
 	// condemned holds events that a broker refused, so that a new run does not offer them again.
-	condemned map[checkpoint.Position]string
+	condemned map[checkpoint.Position]refused
+	// suspects holds events of a batch that a broker refused without naming the culprit, in exactly-once
+	// delivery: each gets a batch of its own in the next run.
+	suspects map[checkpoint.Position]bool
 }
+
+// refused says why a broker refused an event, and the dead letter that was made of it.
+type refused struct{ event, letter string }
 
 // run is the state of one START_REPLICATION.
 type run struct {
 	checkpoint.Run
+	ctx    context.Context //nolint:containedctx // ends with the run
+	cancel context.CancelCauseFunc
+	gather *gather // nil in at-least-once delivery
 	// dead holds the keys whose later events follow a dead-lettered one, and where that was; zero:
 	// before the run.
 	dead map[checkpoint.DeadKey]checkpoint.Position
@@ -83,11 +94,14 @@ func New(cfg Config) (*Kafka, error) {
 		cfg: cfg, log: cfg.Logger, constant: constantSize(cfg.Stream),
 		ready: make(chan struct{}), producer: producerID{id: -1},
 		topics: map[string]*topic{}, senders: map[int32]*sender{},
-		condemned: map[checkpoint.Position]string{},
+		condemned: map[checkpoint.Position]refused{}, suspects: map[checkpoint.Position]bool{},
 	}
 	k.trouble = newTrouble(k.log)
 	k.admin = newAdmin(cfg.Brokers)
 	k.lookout = newLookout(k)
+	if cfg.ExactlyOnce {
+		k.tx = newTransactor(k)
+	}
 	return k, nil
 }
 
@@ -100,14 +114,24 @@ func (k *Kafka) Run(ctx context.Context) error {
 	if k.conf, err = k.cfg.sarama(dial); err != nil {
 		return err
 	}
-	k.admin.dial = dial
-	if k.admin.conf, err = k.cfg.sarama(k.admin); err != nil {
-		return err
+	links := []*link{k.admin.link}
+	if k.tx != nil {
+		links = append(links, k.tx.coordinator.link, k.tx.states.link)
+	}
+	for _, l := range links {
+		if err = l.open(&k.cfg, dial); err != nil {
+			return err
+		}
 	}
 	k.group.Go(func() error { return k.lookout.loop(k.ctx) })
+	if k.tx != nil {
+		k.group.Go(func() error { return k.tx.loop(k.ctx) })
+	}
 	close(k.ready)
 	err = k.group.Wait()
-	k.admin.close()
+	for _, l := range links {
+		l.close()
+	}
 	return err
 }
 
@@ -153,7 +177,15 @@ func (k *Kafka) Begin(ctx context.Context, r checkpoint.Run) error {
 	if err := k.endRun(ctx); err != nil {
 		return err
 	}
-	id, err := k.nextProducer(ctx)
+	var id producerID
+	var found *checkpoint.State
+	var states *topicInfo
+	var err error
+	if k.tx != nil {
+		id, found, states, err = k.tx.begin(ctx, &r)
+	} else {
+		id, err = k.nextProducer(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -167,10 +199,32 @@ func (k *Kafka) Begin(ctx context.Context, r checkpoint.Run) error {
 		}
 	}
 
+	g := k.start(r, id, found)
+	k.mu.Lock()
+	if dead != nil {
+		k.adopt(k.topic([]byte(k.cfg.DeadTopic)), dead)
+	}
+	if states != nil {
+		k.adopt(k.topic([]byte(k.cfg.StateTopic)), states)
+	}
+	began := k.run
+	k.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	return k.tx.first(ctx, began)
+}
+
+// start makes r the present run.
+func (k *Kafka) start(r checkpoint.Run, id producerID, found *checkpoint.State) *gather {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.producer, k.used = id, false
 	k.run = &run{Run: r}
+	k.run.ctx, k.run.cancel = context.WithCancelCause(k.ctx)
+	if found != nil {
+		k.run.gather = newGather(r.Line, found)
+	}
 	k.run.Verdicts = maps.Clone(r.Verdicts)
 	k.run.Partitions = maps.Clone(r.Partitions)
 	if k.run.Partitions == nil {
@@ -185,15 +239,15 @@ func (k *Kafka) Begin(ctx context.Context, r checkpoint.Run) error {
 			delete(k.condemned, pos)
 		}
 	}
-	if dead != nil {
-		k.adopt(k.topic([]byte(k.cfg.DeadTopic)), dead)
-	}
-	return nil
+	return k.run.gather
 }
 
 // endRun forgets the present run and waits until no request of it is unanswered.
 func (k *Kafka) endRun(ctx context.Context) error {
 	k.mu.Lock()
+	if k.run != nil {
+		k.run.cancel(errRunEnded)
+	}
 	k.run = nil
 	k.topics = map[string]*topic{}
 	clear(k.trouble.present)
@@ -210,16 +264,20 @@ func (k *Kafka) endRun(ctx context.Context) error {
 		k.quiet = quiet
 	}
 	k.mu.Unlock()
-	if quiet == nil {
-		return nil
+	if quiet != nil {
+		select {
+		case <-quiet:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	select {
-	case <-quiet:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if k.tx != nil {
+		return k.tx.quiesce(ctx)
 	}
+	return nil
 }
+
+var errRunEnded = errors.New("the run has ended")
 
 // nextProducer raises the epoch of the producer id that we have, or fetches a new id. A run that
 // sent nothing used nothing.
@@ -249,11 +307,55 @@ func (k *Kafka) needsDeadTopic(r checkpoint.Run) bool {
 	return k.cfg.OnPoison == DeadLetter || len(r.DeadKeys) > 0
 }
 
-// Flush implements cdc.Sink: senders without a request in flight take the open batches.
+// Flush implements cdc.Sink: senders without a request in flight take the open batches. Transactions
+// are cut by time and size instead.
 func (k *Kafka) Flush() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.flush()
+	if k.tx == nil {
+		k.flush()
+	}
+}
+
+// Full implements cdc.Sink.
+func (k *Kafka) Full() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.run != nil && k.run.gather != nil {
+		k.run.gather.full = true
+		k.tx.knock()
+	}
+}
+
+// Reached implements cdc.Sink.
+func (k *Kafka) Reached(lsn pglogrepl.LSN) {
+	if k.tx == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.run == nil || k.run.stopped {
+		return
+	}
+	if k.run.gather.reach(lsn, &k.cfg) {
+		k.tx.knock()
+	}
+}
+
+// Recorded implements cdc.Sink.
+func (k *Kafka) Recorded(seqs []uint64) {
+	if k.tx == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.run == nil {
+		return
+	}
+	for _, seq := range seqs {
+		delete(k.run.gather.unrecorded, seq)
+	}
+	k.tx.knock()
 }
 
 func (k *Kafka) flush() {
@@ -268,11 +370,18 @@ func (k *Kafka) flush() {
 func (k *Kafka) stop() {
 	k.run.stopped = true
 	k.flush()
+	if k.tx != nil {
+		k.tx.knock()
+	}
 }
 
-// end ends the run for a reason that needs everything accepted before it to be settled first.
-// Called with mu held.
+// end ends the run for a reason that needs everything accepted before it to be settled first. What no
+// transaction holds yet counts as never accepted. Called with mu held.
 func (k *Kafka) end(err error) {
+	if k.tx != nil {
+		k.fail(err)
+		return
+	}
 	if k.run.ending == nil {
 		k.run.ending = err
 	}
@@ -306,6 +415,7 @@ func (k *Kafka) fail(err error) {
 		return
 	}
 	k.run.failed = true
+	k.run.cancel(err)
 	k.run.Mailbox.Fail(err)
 }
 

@@ -208,7 +208,7 @@ func (l *lookout) finding(ctx context.Context, m *sarama.TopicMetadata, configs 
 		if !k.cfg.CreateTopics {
 			return finding{err: fmt.Errorf("%w: create it, or set WALRELAY_CREATE_TOPICS", m.Err)}
 		}
-		err := k.admin.create(ctx, m.Name, k.cfg.Partitions, k.cfg.Replication, k.cfg.Timeout)
+		err := k.admin.create(ctx, m.Name, k.newTopic(m.Name), k.cfg.Timeout)
 		if err != nil {
 			return finding{err: fmt.Errorf("create the topic: %w", err)}
 		}
@@ -238,7 +238,7 @@ func (l *lookout) finding(ctx context.Context, m *sarama.TopicMetadata, configs 
 	switch {
 	case !fresh:
 	case c.err == sarama.ErrNoError && c.maxMessageBytes > 0:
-		info.limit = c.maxMessageBytes
+		info.limit, info.cleanup = c.maxMessageBytes, c.cleanup
 		l.nameWeakness(m.Name, replicas, c)
 	case c.err == sarama.ErrNoError, c.err == sarama.ErrTopicAuthorizationFailed,
 		c.err == sarama.ErrClusterAuthorizationFailed:

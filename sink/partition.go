@@ -24,7 +24,9 @@ type partition struct {
 	id     int32
 	leader *sender // nil while there is none
 
+	gathers  bool     // in exactly-once delivery: what is closed waits for its transaction
 	open     *batch   // being filled
+	gathered []*batch // closed, in order, and in no transaction yet
 	queue    []*batch // to be sent, in order
 	inFlight []*batch // sent and not answered, in order
 	failed   []*batch // answered with an error while others are in flight
@@ -40,21 +42,29 @@ type partition struct {
 
 // busy reports whether the partition has anything that is not acknowledged.
 func (p *partition) busy() bool {
-	return p.open != nil || len(p.queue) > 0 || len(p.inFlight) > 0 || len(p.failed) > 0
+	return p.waits() || len(p.gathered) > 0 || p.open != nil || len(p.inFlight) > 0 || len(p.failed) > 0
 }
 
-// close moves the open batch to the queue.
+// close moves the open batch to the queue, or to what waits for a transaction.
 func (p *partition) close() {
-	if p.open != nil {
+	switch {
+	case p.open == nil:
+		return
+	case p.gathers:
+		p.gathered = append(p.gathered, p.open)
+	default:
 		p.queue = append(p.queue, p.open)
-		p.open = nil
 	}
+	p.open = nil
 }
+
+// waits reports whether something may be sent as far as the partition is concerned.
+func (p *partition) waits() bool { return len(p.queue) > 0 || p.open != nil && !p.gathers }
 
 // sendable reports whether s may send a batch of the partition now, and if not, from when on;
 // a zero time means: when something else has happened.
 func (p *partition) sendable(s *sender, at time.Time) (bool, time.Time) {
-	if p.muted || len(p.queue) == 0 && p.open == nil {
+	if p.muted || !p.waits() {
 		return false, time.Time{}
 	}
 	if n := len(p.inFlight); n > 0 {

@@ -26,13 +26,26 @@ func (k *Kafka) poison(topicName string, e entry, c content, reason string) (stu
 	case DeadLetter:
 		k.deadLetter(topicName, e, c, reason)
 	case Skip:
-		k.run.Mailbox.PutPoison(newPoison(topicName, e, c, reason, checkpoint.Skipped))
+		k.putPoison(newPoison(topicName, e, c, reason, checkpoint.Skipped))
 	case Stop:
 		k.stop()
-		k.run.Mailbox.PutPoison(newPoison(topicName, e, c, reason, checkpoint.Stopped))
+		k.putPoison(newPoison(topicName, e, c, reason, checkpoint.Stopped))
 		return true
 	}
 	return false
+}
+
+// putPoison reports an event that cannot be delivered. No transaction passes it before the session
+// has written it down: after a crash nobody would look at it again. Called with mu held.
+func (k *Kafka) putPoison(p checkpoint.Poison) {
+	if g := k.run.gather; g != nil {
+		if p.Action == checkpoint.Stopped {
+			g.blocked = g.blocked || p.Position.Compare(g.whole.position) <= 0
+		} else {
+			g.unrecorded[p.Seq] = p.Position
+		}
+	}
+	k.run.Mailbox.PutPoison(p)
 }
 
 // oversize is the poison of a record that is larger than its topic takes.
@@ -43,7 +56,7 @@ func (k *Kafka) oversize(t *topic, e entry, c content) (stuck bool) {
 		p := *e.poison
 		p.Action = checkpoint.Unfit
 		p.Reason += "; and larger than the dead-letter topic's max.message.bytes"
-		k.run.Mailbox.PutPoison(p)
+		k.putPoison(p)
 		return false
 	}
 	return k.poison(t.name, e, c, fmt.Sprintf("the record takes %d bytes, max.message.bytes of the topic is %d",
@@ -64,6 +77,12 @@ func (k *Kafka) deadLetter(topicName string, e entry, c content, reason string) 
 		if at, known := k.run.dead[key]; !known || e.pos.Compare(at) < 0 {
 			k.run.dead[key] = e.pos
 		}
+	}
+	if again := k.condemned[e.pos].letter; again != "" {
+		p.Action = checkpoint.Unfit
+		p.Reason += "; and " + again
+		k.putPoison(p)
+		return
 	}
 	k.place(k.topic([]byte(k.cfg.DeadTopic)), e, c)
 }
@@ -134,6 +153,33 @@ func (k *Kafka) isolate(p *partition, refused *batch) {
 	}
 }
 
+// suspect ends the run because a broker refused a batch of its transaction, in which a record is to
+// blame: nothing of a transaction can be taken back. The next run applies the policy to a culprit that
+// is known, and gives every suspect a batch of its own. Called with mu held.
+func (k *Kafka) suspect(p *partition, b *batch, r *refusal) {
+	for i := range b.entries {
+		e := &b.entries[i]
+		if len(b.entries) > 1 && !slices.Contains(r.records, int32(i)) {
+			if len(r.records) == 0 {
+				k.suspects[e.pos] = true
+			}
+			continue
+		}
+		known := k.condemned[e.pos]
+		reason := fmt.Sprintf("the broker refuses it: %s (%s)", r.code.Error(), r.reason)
+		if e.poison == nil {
+			known.event = reason
+		} else {
+			known.letter = reason
+			if known.event == "" {
+				known.event = e.poison.Reason
+			}
+		}
+		k.condemned[e.pos] = known
+	}
+	k.fail(fmt.Errorf("produce to %s: %w: its transaction is given up", p, r.code))
+}
+
 // takeApart replaces a refused batch at the end of the queue by what is left of it. It reports
 // whether that ends with a stuck record.
 func (k *Kafka) takeApart(p *partition, b *batch) (stuck bool) {
@@ -168,13 +214,13 @@ func (k *Kafka) condemn(p *partition, b *batch, r *refusal) (stuck bool) {
 			letter := *e.poison
 			letter.Action = checkpoint.Unfit
 			letter.Reason += "; and " + reason
-			k.run.Mailbox.PutPoison(letter)
+			k.putPoison(letter)
 			continue
 		}
 		if r.code == sarama.ErrInvalidTimestamp {
 			e.stamp = 0 // the dead-letter topic would refuse it as well
 		}
-		k.condemned[e.pos] = reason
+		k.condemned[e.pos] = refused{event: reason}
 		stuck = k.poison(p.topic.name, e, c, reason)
 	}
 	if len(rest.entries) > 0 {

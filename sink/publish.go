@@ -15,6 +15,11 @@ func (k *Kafka) Publish(seq uint64, ev *decoder.Event) {
 	if k.run == nil || k.run.stopped || k.run.failed {
 		return
 	}
+	g := k.run.gather
+	if g != nil && g.skip.Covers(ev.Position) {
+		k.run.Mailbox.Settle([]uint64{seq})
+		return
+	}
 	e, c, fault := k.record(seq, ev)
 	k.name = k.name[:0]
 	if ev.Fault == nil {
@@ -23,7 +28,7 @@ func (k *Kafka) Publish(seq uint64, ev *decoder.Event) {
 	switch {
 	case fault != "":
 		k.poison(k.topicName(), e, c, fault)
-	case len(k.run.Verdicts) > 0 || len(k.condemned) > 0 || len(k.run.dead) > 0:
+	case len(k.run.Verdicts) > 0 || len(k.condemned) > 0 || len(k.run.dead) > 0 || len(k.suspects) > 0:
 		k.publishJudged(e, c)
 	default:
 		if t := k.topic(k.name); t != nil {
@@ -32,16 +37,21 @@ func (k *Kafka) Publish(seq uint64, ev *decoder.Event) {
 			k.poison("", e, c, checkTopic(k.name))
 		}
 	}
+	if g != nil && !k.run.stopped && g.add(ev.Position, int(e.size), &k.cfg) {
+		k.tx.knock()
+	}
 }
 
 // publishJudged is Publish while some event or key of the stream has been judged before.
 func (k *Kafka) publishJudged(e entry, c content) {
 	if !k.run.pruned { // the log is read forwards: what lies before a run's first event never comes again
 		k.run.pruned = true
-		maps.DeleteFunc(k.condemned, func(pos checkpoint.Position, _ string) bool { return pos.Compare(e.pos) < 0 })
+		maps.DeleteFunc(k.condemned, func(pos checkpoint.Position, _ refused) bool { return pos.Compare(e.pos) < 0 })
+		maps.DeleteFunc(k.suspects, func(pos checkpoint.Position, _ bool) bool { return pos.Compare(e.pos) < 0 })
 	}
 	name := k.topicName()
-	reason, condemned := k.condemned[e.pos]
+	refused, condemned := k.condemned[e.pos]
+	reason := refused.event
 	v, judged := k.run.Verdicts[e.pos]
 	switch {
 	case judged && v != checkpoint.VerdictRetry && !condemned:

@@ -154,7 +154,7 @@ func (s *sender) step() (more bool, due time.Time) {
 // due reports whether take would find something, and otherwise from when on.
 func (s *sender) due() (bool, time.Time) {
 	at := now()
-	if s.k.run == nil || s.k.run.failed || s.inFlight >= maxInFlight {
+	if !s.k.sending() || s.inFlight >= maxInFlight {
 		return false, time.Time{}
 	}
 	if at.Before(s.notBefore) {
@@ -173,11 +173,16 @@ func (s *sender) due() (bool, time.Time) {
 	return false, next
 }
 
+// sending reports whether anything may leave. Called with mu held.
+func (k *Kafka) sending() bool {
+	return k.run != nil && !k.run.failed && (k.tx == nil || k.tx.open)
+}
+
 // take gathers a request: at most one batch of every partition. Batches that are not full leave
 // only when no request is under way, so that under load the next ones gather meanwhile.
 func (s *sender) take() *request {
 	k := s.k
-	if k.run == nil || k.run.failed || s.inFlight >= maxInFlight {
+	if !k.sending() || s.inFlight >= maxInFlight {
 		return nil
 	}
 	idle, at, size := s.inFlight == 0, now(), 0
@@ -221,10 +226,13 @@ func (s *sender) produce(req *request, id producerID) {
 		Timeout:      int32(s.k.cfg.Timeout / time.Millisecond),
 		Version:      8, // record errors (KIP-467) without the second encoding that version 9's lengths cost
 	}
+	if s.k.tx != nil {
+		pr.TransactionalID = &s.k.tx.coordinator.id
+	}
 	s.enc.reset()
 	for i, b := range req.batches {
 		p := req.parts[i]
-		pr.AddBatch(p.topic.name, p.id, s.enc.encode(b, id))
+		pr.AddBatch(p.topic.name, p.id, s.enc.encode(b, id, s.k.tx != nil))
 	}
 	err := s.broker.AsyncProduce(pr, func(res *sarama.ProduceResponse, err error) { s.k.answer(req, res, err) })
 	if err != nil {
@@ -258,7 +266,7 @@ func (s *sender) connect(addr string) bool {
 // needed reports whether events wait for this broker.
 func (s *sender) needed() bool {
 	return s.inFlight > 0 || slices.ContainsFunc(s.partitions, func(p *partition) bool {
-		return len(p.queue) > 0 || p.open != nil
+		return p.waits()
 	})
 }
 

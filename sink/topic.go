@@ -13,6 +13,7 @@ import (
 type topic struct {
 	name       string
 	dead       bool // the dead-letter topic: no position fence, so its partition count may change
+	state      bool // the topic of states, likewise
 	partitions []*partition
 	limit      int  // max.message.bytes
 	full       int  // bytes of records that a batch of several takes
@@ -29,6 +30,7 @@ type topic struct {
 type topicInfo struct {
 	leaders []int32 // by partition; -1 without a leader
 	limit   int
+	cleanup string // cleanup.policy, if it was asked for and may be read
 }
 
 // topic returns the topic of that name, asking for its metadata when it is new; nil when the name
@@ -41,6 +43,7 @@ func (k *Kafka) topic(name []byte) *topic {
 		return nil
 	}
 	t := &topic{name: string(name), dead: string(name) == k.cfg.DeadTopic, asked: now()}
+	t.state = k.tx != nil && t.name == k.cfg.StateTopic
 	k.topics[t.name] = t
 	k.lookout.refresh()
 	return t
@@ -50,6 +53,8 @@ func (k *Kafka) topic(name []byte) *topic {
 // stuck instead.
 func (k *Kafka) place(t *topic, e entry, c content) (stuck bool) {
 	switch {
+	case t.state:
+		return k.poison(t.name, e, c, "the topic is the one of walrelay's states")
 	case t.missing && k.cfg.OnPoison != Stop:
 		return k.poison(t.name, e, c, "the topic does not exist")
 	case t.partitions == nil:
@@ -66,7 +71,7 @@ func (k *Kafka) place(t *topic, e entry, c content) (stuck bool) {
 		hash = c.id
 	}
 	p := t.partitions[partitionOf(hash, int32(len(t.partitions)))]
-	if p.open != nil && p.open.size+int(e.size)+deltaReserve > t.full {
+	if p.open != nil && (p.open.size+int(e.size)+deltaReserve > t.full || k.suspects[e.pos]) {
 		p.close()
 		p.leader.knock()
 	}
@@ -74,12 +79,18 @@ func (k *Kafka) place(t *topic, e entry, c content) (stuck bool) {
 		p.open = k.newBatch()
 	}
 	p.open.add(e, c)
+	if e.poison != nil && k.tx != nil {
+		k.putPoison(*e.poison)
+	}
+	if k.suspects[e.pos] {
+		p.close()
+	}
 	return false
 }
 
 // adopt takes over what the cluster says of a topic. Called with mu held.
 func (k *Kafka) adopt(t *topic, info *topicInfo) {
-	if k.run.failed || !t.dead && !k.fence(t, info) {
+	if k.run.failed || !t.dead && !t.state && !k.fence(t, info) {
 		return
 	}
 	t.limit, t.missing = info.limit, false
@@ -88,7 +99,7 @@ func (k *Kafka) adopt(t *topic, info *topicInfo) {
 		t.full = min(t.full, t.limit-(expanded(t.limit)-t.limit)-batchOverhead)
 	}
 	for id := len(t.partitions); id < len(info.leaders); id++ {
-		t.partitions = append(t.partitions, &partition{topic: t, id: int32(id)})
+		t.partitions = append(t.partitions, &partition{topic: t, id: int32(id), gathers: k.tx != nil && !t.state})
 	}
 	for _, p := range t.partitions {
 		k.lead(p, info.leaders[p.id])
@@ -140,6 +151,9 @@ func (k *Kafka) replay(t *topic, b *batch) {
 	}
 	k.release(b)
 	k.flush()
+	if k.tx != nil {
+		k.tx.knock()
+	}
 }
 
 // lead gives a partition to the sender of its leader.

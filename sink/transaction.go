@@ -1,0 +1,323 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/walrelay/walrelay/checkpoint"
+)
+
+// transactor delivers exactly once. It cuts what Publish has gathered into Kafka transactions, one
+// after the other, each with the state that it reaches:
+//
+//	gathered (memory only) ──► sealed ──► partitions added ──► produced and acknowledged ──► committed
+//
+// While one is on its way the next is gathered, so an open transaction never waits for PostgreSQL.
+// Events are settled when their transaction is committed. Whatever leaves the outcome of one in
+// doubt ends the run: the next begins by fencing this producer and reading the state.
+type transactor struct {
+	k           *Kafka
+	coordinator *coordinator
+	states      *states
+	wake        chan struct{}
+
+	// Guarded by Kafka.mu.
+	open    bool          // batches of the transaction may leave
+	unacked int           // of its batches
+	done    []settled     // its acknowledged batches
+	idle    chan struct{} // closed when no transaction is on its way; nil while none is
+}
+
+func newTransactor(k *Kafka) *transactor {
+	return &transactor{k: k, coordinator: newCoordinator(k), states: newStates(k), wake: make(chan struct{}, 1)}
+}
+
+func (t *transactor) knock() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (t *transactor) loop(ctx context.Context) error {
+	timer := time.NewTimer(idleFor)
+	defer timer.Stop()
+	for {
+		tx, at := t.next()
+		if tx != nil {
+			t.deliver(ctx, tx)
+			continue
+		}
+		wait := idleFor
+		if !at.IsZero() {
+			wait = time.Until(at)
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// transaction is one that is on its way.
+type transaction struct {
+	run        *run
+	producer   producerID
+	state      checkpoint.State
+	partitions map[string][]int32
+}
+
+// next seals a transaction if one is due, and otherwise says when to look again.
+func (t *transactor) next() (*transaction, time.Time) {
+	k := t.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.run == nil || k.run.failed || k.run.gather == nil {
+		return nil, time.Time{}
+	}
+	for _, topic := range k.topics {
+		if topic.limbo != nil {
+			return nil, time.Time{} // its partitions are not known yet; replay knocks
+		}
+	}
+	next, due, at := k.run.gather.due(&k.cfg, k.run.stopped)
+	if !due {
+		return nil, at
+	}
+	tx := &transaction{run: k.run, producer: k.producer, state: next, partitions: map[string][]int32{}}
+	if err := t.seal(tx); err != nil {
+		k.fail(err)
+		return nil, time.Time{}
+	}
+	t.idle = make(chan struct{})
+	return tx, time.Time{}
+}
+
+// seal moves what the transaction holds to the partitions' queues. Called with mu held.
+func (t *transactor) seal(tx *transaction) error {
+	k := t.k
+	t.unacked = 0
+	for name, topic := range k.topics {
+		for _, p := range topic.partitions {
+			if n := k.seal(p, tx.state.Position); n > 0 {
+				t.unacked += n
+				tx.partitions[name] = append(tx.partitions[name], p.id)
+			}
+		}
+	}
+	document, err := tx.state.Marshal()
+	if err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	states := k.topics[k.cfg.StateTopic]
+	if states == nil || int(t.states.partition) >= len(states.partitions) {
+		return fmt.Errorf("topic of states %s is gone", k.cfg.StateTopic)
+	}
+	p := states.partitions[t.states.partition]
+	b := k.newBatch()
+	b.state = true
+	c := content{key: []byte(k.cfg.Stream), value: document}
+	b.add(entry{stamp: now().UnixMilli(), size: int32(bareSize(c))}, c)
+	p.queue = append(p.queue, b)
+	t.unacked++
+	tx.partitions[k.cfg.StateTopic] = append(tx.partitions[k.cfg.StateTopic], p.id)
+	k.run.gather.sealed(&tx.state)
+	return nil
+}
+
+// seal queues what was gathered for a partition up to a position, and returns in how many batches.
+func (k *Kafka) seal(p *partition, last checkpoint.Position) (sealed int) {
+	if !p.gathers {
+		return 0
+	}
+	p.close()
+	gathered := p.gathered
+	p.gathered = nil
+	for _, b := range gathered {
+		beyond := 0
+		for i := range b.entries {
+			if b.entries[i].pos.Compare(last) > 0 {
+				beyond++
+			}
+		}
+		switch beyond {
+		case 0:
+			p.queue = append(p.queue, b)
+			sealed++
+			continue
+		case len(b.entries):
+			p.gathered = append(p.gathered, b)
+			continue
+		}
+		within, rest := k.newBatch(), k.newBatch()
+		for i := range b.entries {
+			e := b.entries[i]
+			if e.pos.Compare(last) > 0 {
+				rest.add(e, b.content(&e))
+			} else {
+				within.add(e, b.content(&e))
+			}
+		}
+		k.release(b)
+		p.queue, p.gathered = append(p.queue, within), append(p.gathered, rest)
+		sealed++
+	}
+	// What goes on being filled is the last one.
+	if n := len(p.gathered); n > 0 {
+		p.open, p.gathered = p.gathered[n-1], p.gathered[:n-1]
+	}
+	return sealed
+}
+
+// deliver brings a sealed transaction to its end, or fails its run.
+func (t *transactor) deliver(ctx context.Context, tx *transaction) {
+	k := t.k
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(tx.run.ctx, func() { cancel(context.Cause(tx.run.ctx)) })()
+	err := t.attempt(ctx, tx)
+	k.mu.Lock()
+	t.open = false
+	done := t.done
+	t.done = nil
+	if err != nil && k.run == tx.run {
+		k.fail(err)
+	}
+	close(t.idle)
+	t.idle = nil
+	k.mu.Unlock()
+	if err == nil {
+		k.report(&request{run: tx.run, done: done})
+		tx.run.Mailbox.Reach(tx.state.Reached)
+	}
+	k.mu.Lock()
+	for _, d := range done {
+		k.release(d.batch)
+	}
+	if err == nil && k.run == tx.run {
+		g := k.run.gather
+		first := !g.hasBegun()
+		g.state, g.written = tx.state, now()
+		if first {
+			close(g.begun)
+		}
+	}
+	k.mu.Unlock()
+}
+
+func (t *transactor) attempt(ctx context.Context, tx *transaction) error {
+	k := t.k
+	if err := t.coordinator.add(ctx, tx.producer, tx.partitions); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	t.open = true
+	for _, s := range k.senders {
+		s.knock()
+	}
+	k.mu.Unlock()
+	for !t.acknowledged(tx) {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.wake:
+		}
+	}
+	return t.coordinator.commit(ctx, tx.producer)
+}
+
+// acknowledged reports whether the brokers have every batch of the transaction.
+func (t *transactor) acknowledged(tx *transaction) bool {
+	t.k.mu.Lock()
+	defer t.k.mu.Unlock()
+	return t.k.run == tx.run && t.unacked == 0
+}
+
+// acked takes an acknowledged batch of the present run. Called with mu held.
+func (t *transactor) acked(d settled) {
+	t.done = append(t.done, d)
+	if t.unacked--; t.unacked == 0 {
+		t.knock()
+	}
+}
+
+// quiesce waits until no transaction is on its way. The run has ended, and with it its context.
+func (t *transactor) quiesce(ctx context.Context) error {
+	t.k.mu.Lock()
+	idle := t.idle
+	t.k.mu.Unlock()
+	if idle == nil {
+		return nil
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// begin prepares a run: it finds out how far the earlier ones came, and takes their place. What
+// contradicts the registry is refused before anybody is fenced: a copy of the database must not harm
+// the stream that it was copied from. The state is read again after that, for until then a predecessor
+// could still commit.
+func (t *transactor) begin(
+	ctx context.Context, r *checkpoint.Run,
+) (id producerID, found *checkpoint.State, info *topicInfo, err error) {
+	c := &t.k.cfg
+	ctx, cancel := context.WithTimeoutCause(ctx, c.TransactionTimeout+c.Timeout, errStateUnread)
+	defer cancel()
+	recorded := r.Partitions[c.StateTopic]
+	if info, err = t.states.find(ctx, recorded); err != nil {
+		return id, nil, nil, err
+	}
+	if _, err = t.check(ctx, r, false); err != nil { // what is open may be the predecessor's, and for good
+		return id, nil, nil, err
+	}
+	if id, err = t.coordinator.init(ctx); err != nil {
+		return id, nil, nil, err
+	}
+	if found, err = t.check(ctx, r, true); err != nil {
+		return id, nil, nil, err
+	}
+	if recorded == 0 {
+		r.Mailbox.PutPartitions(checkpoint.Partitions{Topic: c.StateTopic, Count: int32(len(info.leaders))})
+	}
+	return id, found, info, nil
+}
+
+var errStateUnread = errors.New("the state could not be read in time")
+
+// check reads the state and compares it. The result is where a run may begin.
+func (t *transactor) check(ctx context.Context, r *checkpoint.Run, toTheEnd bool) (*checkpoint.State, error) {
+	found, err := t.states.read(ctx, toTheEnd)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Line.Check(found); err != nil {
+		return nil, err
+	}
+	if r.Line.Origin == 0 {
+		return r.Line.Begin(), nil
+	}
+	return found, nil
+}
+
+// first waits for a run's first transaction, which writes the state alone: it shows that
+// transactions work, and begins a new line.
+func (t *transactor) first(ctx context.Context, r *run) error {
+	t.knock()
+	select {
+	case <-r.gather.begun:
+		return nil
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
