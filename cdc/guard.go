@@ -123,6 +123,10 @@ func (g *guard) mayConfirm() (pglogrepl.LSN, time.Duration) {
 	return g.allowed, g.offset
 }
 
+// rest waits for the round under way and allows no other: to end it in the middle of a query would
+// cost the connection.
+func (g *guard) rest(ctx context.Context) error { return g.acquire(ctx) }
+
 // record hands over what must be in the database before anything behind it is confirmed.
 func (g *guard) record(poison []checkpoint.Poison, partitions []checkpoint.Partitions) {
 	g.mu.Lock()

@@ -195,14 +195,19 @@ func (s *Stream) stream(
 			zap.Uint32("epoch", reg.Epoch), zap.Uint32("timeline", server.Timeline), zap.Int("server_version", server.Version))
 		err = sess.run(ctx)
 	}
+	changed, repartitioned := errors.AsType[*checkpoint.PartitionsChangedError](err)
+	behind, lived := errors.AsType[*checkpoint.EpochBehindError](err)
+	if repartitioned || lived {
+		_ = guard.rest(ctx) // if ctx has ended, raising the epoch says so
+	}
 	cancel()
 	group.Wait()
 	s.board.update(func(st *Status) { st.Reconnects++ })
 
-	if changed, ok := errors.AsType[*checkpoint.PartitionsChangedError](err); ok {
+	switch {
+	case repartitioned:
 		return true, s.adoptPartitions(ctx, server, changed)
-	}
-	if behind, ok := errors.AsType[*checkpoint.EpochBehindError](err); ok {
+	case lived:
 		return true, s.raiseEpochAbove(ctx, server, behind)
 	}
 	return true, err
