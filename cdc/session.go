@@ -510,8 +510,13 @@ func (s *session) relation(ctx context.Context) error {
 // waitForRoom lets acknowledgements make room, while status reports go on.
 func (s *session) waitForRoom(ctx context.Context) error {
 	s.flush()
-	s.sink.Full()
-	return s.wait(ctx, func() bool { return !s.tracker.Full() })
+	return s.wait(ctx, func() bool {
+		if s.tracker.Full() {
+			s.sink.Full() // again whenever something was settled, and was not enough
+			return false
+		}
+		return true
+	})
 }
 
 // drain ends a session in good order: what is in flight gets its time, the last position is
