@@ -49,36 +49,79 @@ func (b *bench) awaitOffsets(ctx context.Context, from *process, topic string) e
 	}
 }
 
-// count reads the whole topic and returns how many records there are and how many different events.
-func (b *bench) count(ctx context.Context, topic string) (records, distinct int, err error) {
-	total, err := b.endOffsets(ctx, topic)
+// awaitConfirmed waits until the slot is confirmed behind the backlog. Between the last commit and
+// the position read after it may lie the header of a page.
+func (b *bench) awaitConfirmed(ctx context.Context, from *process, task drainTask) error {
+	const query = "SELECT confirmed_flush_lsn >= $2::pg_lsn - 64::numeric FROM pg_replication_slots WHERE slot_name = $1"
+	ticker := time.NewTicker(offsetInterval)
+	defer ticker.Stop()
+	for {
+		var done bool
+		if err := task.db.Conn.QueryRow(ctx, query, task.slot, task.end).Scan(&done); err != nil {
+			return fmt.Errorf("read slot: %w", err)
+		}
+		if done {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-from.done:
+			return from.ended()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// found is what a topic holds.
+type found struct {
+	records, distinct int
+	last              time.Time // highest timestamp
+}
+
+// count reads the whole topic, as read_committed consumers see it: the records and how many different
+// events they are.
+func (b *bench) count(ctx context.Context, topic string) (f found, err error) {
+	ends, err := b.cluster.Admin.ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = ends.Error()
+	}
 	if err != nil {
-		return 0, 0, err
+		return f, fmt.Errorf("list end offsets: %w", err)
 	}
 	client, err := b.consumer(topic)
 	if err != nil {
-		return 0, 0, err
+		return f, err
 	}
 	defer client.Close()
 	seen := make([]bool, b.options.events)
-	for records < total {
+	for left := len(ends[topic]); left > 0; {
 		fetches := client.PollFetches(ctx)
 		if err := fetches.Err0(); err != nil {
-			return 0, 0, fmt.Errorf("fetch: %w", err)
+			return f, fmt.Errorf("fetch: %w", err)
 		}
 		for record := range fetches.RecordsAll() {
+			if record.Offset == ends[topic][record.Partition].Offset-1 {
+				left--
+			}
+			if record.Attrs.IsControl() {
+				continue
+			}
 			n, err := eventNumber(record, len(seen))
 			if err != nil {
-				return 0, 0, err
+				return f, err
 			}
-			records++
+			f.records++
+			if record.Timestamp.After(f.last) {
+				f.last = record.Timestamp
+			}
 			if !seen[n] {
 				seen[n] = true
-				distinct++
+				f.distinct++
 			}
 		}
 	}
-	return records, distinct, nil
+	return f, nil
 }
 
 // consumer reads a topic from its start; what arrives it gets at once.
@@ -87,6 +130,8 @@ func (b *bench) consumer(topic string) (*kgo.Client, error) {
 		kgo.SeedBrokers(b.cluster.Addrs()...),
 		kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // a topic may end with them
 		kgo.FetchMinBytes(1),
 		kgo.FetchMaxWait(10*time.Millisecond), // the least that the client allows
 	)

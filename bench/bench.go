@@ -61,8 +61,13 @@ func measure(ctx context.Context, t testing.TB, o options) (*report, error) {
 		}
 	}
 	if o.latency > 0 {
-		if r.Latency, err = b.latency(ctx); err != nil {
+		if r.Latency, err = b.latency(ctx, relayNames{}); err != nil {
 			return nil, fmt.Errorf("measure latency: %w", err)
+		}
+		if o.exactly {
+			if r.ExactlyOnceLatency, err = b.latency(ctx, relayNames{exactly: true, cut: latencyCut}); err != nil {
+				return nil, fmt.Errorf("measure latency of exactly-once: %w", err)
+			}
 		}
 	}
 	return r, nil

@@ -22,7 +22,7 @@ func TestMeasure(t *testing.T) {
 	t.Parallel()
 	opts, err := parseOptions([]string{
 		"--events", "5000", "--rows-per-tx", "10,1", "--rounds", "1", "--latency", "2s", "--warm-up", "500ms",
-		"--rate", "200",
+		"--rate", "200", "--exactly-once",
 	}, io.Discard)
 	require.NoError(t, err)
 	result, err := measure(t.Context(), t, opts)
@@ -38,11 +38,14 @@ func TestMeasure(t *testing.T) {
 			Events       int     `json:"events"`
 			PayloadBytes float64 `json:"payload_bytes"`
 			Rounds       []struct {
-				Walrelay      map[string]float64 `json:"walrelay"`
-				PgRecvlogical map[string]float64 `json:"pg_recvlogical"`
-				Ratio         float64            `json:"ratio"`
+				Walrelay         map[string]float64 `json:"walrelay"`
+				PgRecvlogical    map[string]float64 `json:"pg_recvlogical"`
+				Ratio            float64            `json:"ratio"`
+				ExactlyOnce      map[string]float64 `json:"exactly_once"`
+				ExactlyOnceRatio float64            `json:"exactly_once_ratio"`
 			} `json:"rounds"`
-			Ratio map[string]float64 `json:"ratio"`
+			Ratio            map[string]float64 `json:"ratio"`
+			ExactlyOnceRatio map[string]float64 `json:"exactly_once_ratio"`
 		} `json:"drain"`
 		Latency struct {
 			Events          int                `json:"events"`
@@ -51,6 +54,13 @@ func TestMeasure(t *testing.T) {
 			InsertToConsume map[string]float64 `json:"insert_to_consume"`
 			CommitToConsume map[string]float64 `json:"commit_to_consume"`
 		} `json:"latency"`
+		ExactlyOnceLatency struct {
+			Events          int                `json:"events"`
+			Rate            float64            `json:"rate"`
+			RateAsked       int                `json:"rate_asked"`
+			InsertToConsume map[string]float64 `json:"insert_to_consume"`
+			CommitToConsume map[string]float64 `json:"commit_to_consume"`
+		} `json:"exactly_once_latency"`
 	}
 	decoder.DisallowUnknownFields()
 	require.NoError(t, decoder.Decode(&r))
@@ -123,8 +133,9 @@ func TestParseOptions(t *testing.T) {
 
 func TestRatios(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, &spread{Min: 1, Median: 2, Max: 3}, ratios([]drainRound{{Ratio: 3}, {Ratio: 1}, {Ratio: 2}}))
-	require.Equal(t, &spread{Min: 1, Median: 2, Max: 3}, ratios([]drainRound{{Ratio: 3}, {Ratio: 1}}))
+	ratio := func(r drainRound) float64 { return r.Ratio }
+	require.Equal(t, &spread{Min: 1, Median: 2, Max: 3}, ratios([]drainRound{{Ratio: 3}, {Ratio: 1}, {Ratio: 2}}, ratio))
+	require.Equal(t, &spread{Min: 1, Median: 2, Max: 3}, ratios([]drainRound{{Ratio: 3}, {Ratio: 1}}, ratio))
 }
 
 func TestPercentiles(t *testing.T) {

@@ -17,6 +17,8 @@ type drainSeries struct {
 	PayloadBytes float64      `json:"payload_bytes"` // average
 	Rounds       []drainRound `json:"rounds"`
 	Ratio        *spread      `json:"ratio"` // null without pg_recvlogical
+	// ExactlyOnceRatio is null unless it was asked for.
+	ExactlyOnceRatio *spread `json:"exactly_once_ratio,omitempty"`
 }
 
 // drainRound is one drain by each contender, right after each other.
@@ -25,6 +27,9 @@ type drainRound struct {
 	PgRecvlogical *drainResult `json:"pg_recvlogical"` // null when it is missing
 	// Ratio of the events a second, walrelay's through pg_recvlogical's.
 	Ratio float64 `json:"ratio,omitempty"`
+	// ExactlyOnce is walrelay in that mode; null unless asked for. Its ratio is through the other mode's.
+	ExactlyOnce      *drainResult `json:"exactly_once,omitempty"`
+	ExactlyOnceRatio float64      `json:"exactly_once_ratio,omitempty"`
 }
 
 // drainResult is what a drain took. Broker, memory and counts are walrelay's only.
@@ -69,11 +74,13 @@ type drainTask struct {
 	db      *testenv.Database
 	slot    string
 	end     string // position behind the backlog
+	exactly bool   // exactly-once delivery
 	profile string // file for walrelay's CPU profile; empty: none
 }
 
 const (
 	relayName   = "walrelay"
+	exactlyName = "exactly-once"
 	receiveName = "pg_recvlogical"
 )
 
@@ -89,6 +96,9 @@ func (b *bench) drain(ctx context.Context, rows int) (drainSeries, error) {
 	if b.receive != "" {
 		contenders = append(contenders, contender{name: receiveName, run: b.drainReceive})
 	}
+	if b.options.exactly {
+		contenders = append(contenders, contender{name: exactlyName, run: b.drainRelay})
+	}
 	for i := range contenders {
 		if contenders[i].slots, err = b.createSlots(ctx, db); err != nil {
 			return series, err
@@ -103,7 +113,7 @@ func (b *bench) drain(ctx context.Context, rows int) (drainSeries, error) {
 	for i := range b.options.rounds {
 		results := map[string]drainResult{}
 		for _, c := range contenders {
-			task := drainTask{db: db, slot: c.slots[i], end: log.end}
+			task := drainTask{db: db, slot: c.slots[i], end: log.end, exactly: c.name == exactlyName}
 			if b.options.profile != "" {
 				name := fmt.Sprintf("drain-%d-rows-round-%d.perf", rows, i+1)
 				task.profile = filepath.Join(b.options.profile, name)
@@ -116,7 +126,10 @@ func (b *bench) drain(ctx context.Context, rows int) (drainSeries, error) {
 		slices.Reverse(contenders) // neither always comes first
 	}
 	if b.receive != "" {
-		series.Ratio = ratios(series.Rounds)
+		series.Ratio = ratios(series.Rounds, func(r drainRound) float64 { return r.Ratio })
+	}
+	if b.options.exactly {
+		series.ExactlyOnceRatio = ratios(series.Rounds, func(r drainRound) float64 { return r.ExactlyOnceRatio })
 	}
 	return series, nil
 }
@@ -152,13 +165,17 @@ func newRound(results map[string]drainResult) drainRound {
 		round.PgRecvlogical = &receive
 		round.Ratio = round.Walrelay.EventsPerSecond / receive.EventsPerSecond
 	}
+	if exactly, ok := results[exactlyName]; ok {
+		round.ExactlyOnce = &exactly
+		round.ExactlyOnceRatio = exactly.EventsPerSecond / round.Walrelay.EventsPerSecond
+	}
 	return round
 }
 
-func ratios(rounds []drainRound) *spread {
+func ratios(rounds []drainRound, of func(drainRound) float64) *spread {
 	sorted := make([]float64, len(rounds))
 	for i, round := range rounds {
-		sorted[i] = round.Ratio
+		sorted[i] = of(round)
 	}
 	slices.Sort(sorted)
 	middle := len(sorted) / 2

@@ -41,14 +41,14 @@ type marks struct {
 	sent, committed, consumed []time.Duration
 }
 
-// latency streams a steady flow of inserts and watches it arrive.
-func (b *bench) latency(ctx context.Context) (*latencyResult, error) {
+// latency streams a steady flow of inserts and watches it arrive. The names' slot and topic are its own.
+func (b *bench) latency(ctx context.Context, names relayNames) (*latencyResult, error) {
 	db, err := b.database(ctx)
 	if err != nil {
 		return nil, err
 	}
 	slot := db.Slot(b.t)
-	names := relayNames{slot: slot, topic: "bench." + slot}
+	names.slot, names.topic = slot, "bench."+slot
 	b.cluster.CreateTopic(b.t, names.topic, partitions, nil)
 	relay := b.startRelay(ctx, db, names, "run")
 	if _, err := relay.streaming(ctx); err != nil {
@@ -118,6 +118,9 @@ func (b *bench) consume(ctx context.Context, topic string, m *marks) error {
 			return fmt.Errorf("fetch: %w", err)
 		}
 		for record := range fetches.RecordsAll() {
+			if record.Attrs.IsControl() {
+				continue
+			}
 			n, err := eventNumber(record, len(m.consumed))
 			if err != nil {
 				return err

@@ -22,6 +22,7 @@ type options struct {
 	latency   time.Duration // 0: none
 	warmUp    time.Duration
 	rate      int // events a second
+	exactly   bool
 	json      bool
 	timeout   time.Duration
 	profile   string // directory; empty: none
@@ -40,6 +41,8 @@ func parseOptions(args []string, w io.Writer) (options, error) {
 	flags.DurationVar(&o.latency, "latency", 20*time.Second, "length of the latency measurement; 0: none")
 	flags.DurationVar(&o.warmUp, "warm-up", 5*time.Second, "inserts before that, which don't count")
 	flags.IntVar(&o.rate, "rate", 1000, "events a second of the latency measurement")
+	flags.BoolVar(&o.exactly, "exactly-once", false,
+		"measure exactly-once delivery too: drains at the default cut, latency at one of 20 ms")
 	flags.BoolVar(&o.json, "json", false, "print all figures as one JSON object")
 	flags.DurationVar(&o.timeout, "timeout", 45*time.Minute, "limit of the whole run")
 	flags.StringVar(&o.profile, "profile", "", "directory for CPU profiles of walrelay during its drains, taken by perf")

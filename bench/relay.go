@@ -10,7 +10,14 @@ import (
 )
 
 // relayNames are the settings of walrelay that differ between runs; all others are the defaults.
-type relayNames struct{ slot, topic string }
+type relayNames struct {
+	slot, topic string
+	exactly     bool
+	cut         time.Duration // of transactions; 0: the default
+}
+
+// latencyCut is the cut of transactions for the latency of exactly-once delivery.
+const latencyCut = 20 * time.Millisecond
 
 // startRelay starts a command of walrelay over loopback TCP.
 func (b *bench) startRelay(ctx context.Context, db *testenv.Database, names relayNames, args ...string) *process {
@@ -23,14 +30,21 @@ func (b *bench) startRelay(ctx context.Context, db *testenv.Database, names rela
 	if names.slot != "" {
 		cmd.Env = append(cmd.Env, "WALRELAY_SLOT="+names.slot, "WALRELAY_TOPIC="+names.topic)
 	}
+	if names.exactly {
+		cmd.Env = append(cmd.Env, "WALRELAY_DELIVERY=exactly-once")
+	}
+	if names.cut > 0 {
+		cmd.Env = append(cmd.Env, "WALRELAY_TRANSACTION_INTERVAL="+names.cut.String())
+	}
 	return startProcess(b.t, cmd, `"message":"streaming"`)
 }
 
 // drainRelay lets walrelay drain the slot into a topic of its own. The clock runs from its saying
-// that it streams until the end offsets account for every event.
+// that it streams until the end offsets account for every event. In exactly-once delivery these
+// count the ends of transactions too, so there it runs until the broker has written the last event.
 func (b *bench) drainRelay(ctx context.Context, task drainTask) (result drainResult, err error) {
-	names := relayNames{slot: task.slot, topic: "bench." + task.slot}
-	b.cluster.CreateTopic(b.t, names.topic, partitions, nil)
+	names := relayNames{slot: task.slot, topic: "bench." + task.slot, exactly: task.exactly}
+	b.cluster.CreateTopic(b.t, names.topic, partitions, map[string]string{"message.timestamp.type": "LogAppendTime"})
 	relay := b.startRelay(ctx, task.db, names, "run")
 	start, err := relay.streaming(ctx)
 	if err != nil {
@@ -47,7 +61,12 @@ func (b *bench) drainRelay(ctx context.Context, task drainTask) (result drainRes
 	if err != nil {
 		return result, err
 	}
-	if err := b.awaitOffsets(ctx, relay, names.topic); err != nil {
+	if names.exactly {
+		err = b.awaitConfirmed(ctx, relay, task)
+	} else {
+		err = b.awaitOffsets(ctx, relay, names.topic)
+	}
+	if err != nil {
 		return result, err
 	}
 	result.Seconds = time.Since(start).Seconds()
@@ -64,8 +83,13 @@ func (b *bench) drainRelay(ctx context.Context, task drainTask) (result drainRes
 	if err := relay.stop(ctx); err != nil {
 		return result, err
 	}
-	if result.Delivered, result.Distinct, err = b.count(ctx, names.topic); err != nil {
+	found, err := b.count(ctx, names.topic)
+	if err != nil {
 		return result, fmt.Errorf("count: %w", err)
+	}
+	result.Delivered, result.Distinct = found.records, found.distinct
+	if names.exactly {
+		result.Seconds = found.last.Sub(start).Seconds()
 	}
 	if result.Distinct != b.options.events {
 		return result, fmt.Errorf("count: %d of %d events are in Kafka", result.Distinct, b.options.events)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -14,6 +15,8 @@ type report struct {
 	Setup   setup          `json:"setup"`
 	Drain   []drainSeries  `json:"drain"`
 	Latency *latencyResult `json:"latency"` // null when it was left out
+	// ExactlyOnceLatency is null unless it was asked for.
+	ExactlyOnceLatency *latencyResult `json:"exactly_once_latency,omitempty"`
 }
 
 func (r *report) writeJSON(w io.Writer) error {
@@ -29,7 +32,10 @@ func (r *report) writeTable(w io.Writer) error {
 		r.Drain[i].table(&b)
 	}
 	if r.Latency != nil {
-		r.Latency.table(&b)
+		r.Latency.table(&b, "")
+	}
+	if r.ExactlyOnceLatency != nil {
+		r.ExactlyOnceLatency.table(&b, fmt.Sprintf(", exactly-once with transactions cut every %v", latencyCut))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -60,30 +66,39 @@ func (s *drainSeries) table(w io.Writer) {
 	columns := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprint(columns, "round\t\tseconds\tevents/s\tCPU s/million\tpeak MB\t"+
 		"CPU s of walsender\tKafka\tstrangers\t\n")
-	for i, round := range s.Rounds {
-		r := round.Walrelay
-		_, _ = fmt.Fprintf(columns, "%d\t%s\t%.2f\t%.0f\t%.2f\t%.1f\t%.2f\t%.2f\t%.2f\t\n",
-			i+1, relayName, r.Seconds, r.EventsPerSecond, r.CPUSecondsPerMillion, float64(r.PeakRSSBytes)/1e6,
+	relay := func(number, name string, r *drainResult) {
+		_, _ = fmt.Fprintf(columns, "%s\t%s\t%.2f\t%.0f\t%.2f\t%.1f\t%.2f\t%.2f\t%.2f\t\n",
+			number, name, r.Seconds, r.EventsPerSecond, r.CPUSecondsPerMillion, float64(r.PeakRSSBytes)/1e6,
 			r.ServerCPUSeconds, r.BrokerCPUSeconds, r.strangers())
+	}
+	for i, round := range s.Rounds {
+		relay(strconv.Itoa(i+1), relayName, &round.Walrelay)
+		if round.ExactlyOnce != nil {
+			relay("", exactlyName, round.ExactlyOnce)
+		}
 		if r := round.PgRecvlogical; r != nil {
 			_, _ = fmt.Fprintf(columns, "\t%s\t%.2f\t%.0f\t%.2f\t\t%.2f\t\t%.2f\t\n",
 				receiveName, r.Seconds, r.EventsPerSecond, r.CPUSecondsPerMillion, r.ServerCPUSeconds, r.strangers())
 		}
 	}
 	_ = columns.Flush()
-	if s.Ratio == nil {
-		return
+	line := func(name string, total *spread, of func(drainRound) float64) {
+		if total == nil {
+			return
+		}
+		_, _ = fmt.Fprintf(w, "%s:", name)
+		for _, round := range s.Rounds {
+			_, _ = fmt.Fprintf(w, " %.2f", of(round))
+		}
+		_, _ = fmt.Fprintf(w, "; min %.2f, median %.2f, max %.2f\n", total.Min, total.Median, total.Max)
 	}
-	_, _ = fmt.Fprintf(w, "walrelay / pg_recvlogical:")
-	for _, round := range s.Rounds {
-		_, _ = fmt.Fprintf(w, " %.2f", round.Ratio)
-	}
-	_, _ = fmt.Fprintf(w, "; min %.2f, median %.2f, max %.2f\n", s.Ratio.Min, s.Ratio.Median, s.Ratio.Max)
+	line("walrelay / pg_recvlogical", s.Ratio, func(r drainRound) float64 { return r.Ratio })
+	line("exactly-once / at-least-once", s.ExactlyOnceRatio, func(r drainRound) float64 { return r.ExactlyOnceRatio })
 }
 
-func (l *latencyResult) table(w io.Writer) {
-	_, _ = fmt.Fprintf(w, "\nLatency: %d events at %.0f/s (%d asked), 1 a transaction, %d connections\n",
-		l.Events, l.Rate, l.RateAsked, inserters)
+func (l *latencyResult) table(w io.Writer, mode string) {
+	_, _ = fmt.Fprintf(w, "\nLatency: %d events at %.0f/s (%d asked), 1 a transaction, %d connections%s\n",
+		l.Events, l.Rate, l.RateAsked, inserters, mode)
 	columns := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprint(columns, "milliseconds\tp50\tp90\tp99\tmax\t\n")
 	for _, line := range []struct {
