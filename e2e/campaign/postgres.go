@@ -71,6 +71,10 @@ func postgresFaults() []*fault {
 			group: group, name: "alter-publication", about: "an unrelated table joins the publication, and leaves it",
 			least: 500 * time.Millisecond, most: 3 * time.Second, strike: alterPublication,
 		},
+		{
+			group: group, name: "pg-credentials", about: "another password for walrelay's role, or one that has expired",
+			least: time.Second, most: 6 * time.Second, strike: changeRole,
+		},
 	}
 }
 
