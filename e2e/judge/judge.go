@@ -45,7 +45,10 @@ func New(ledger *Ledger) *Judge {
 	return &Judge{
 		ledger: ledger, events: make([]sight, len(ledger.events)),
 		byName:  map[Partition]*partition{},
-		verdict: &Verdict{Committed: len(ledger.events), Epochs: map[uint32]int{}, faults: map[Kind]*finding{}},
+		verdict: &Verdict{
+			Committed: len(ledger.events), Epochs: map[uint32]int{}, Timelines: map[uint32]int{},
+			faults: map[Kind]*finding{},
+		},
 	}
 }
 
@@ -68,6 +71,7 @@ func (j *Judge) See(r *kgo.Record) {
 		return // as if it were not there
 	}
 	v.Epochs[position.epoch()]++
+	v.Timelines[position.timeline()]++
 	e := &j.ledger.events[number]
 	if j.ledger.content(Event{ID: text, Topic: r.Topic, Key: r.Key, Value: r.Value}) != e.content {
 		v.fault(Altered, text)
@@ -154,7 +158,7 @@ func (j *Judge) Conclude() *Verdict {
 		e, s := &j.ledger.events[number], &j.events[number]
 		switch {
 		case s.position != none.position:
-		case number < j.ledger.gone[e.topic]:
+		case j.ledger.excused(number):
 			v.Excused++
 			continue
 		default:

@@ -213,6 +213,33 @@ func TestLedger_ExcusesADeletedTopic(t *testing.T) {
 	require.ErrorContains(t, v.Err(), `lost: 2, as ["1" "2"]`)
 }
 
+func TestLedger_ExcusesAGap(t *testing.T) {
+	t.Parallel()
+	ledger := judge.NewLedger()
+	commit := func(from, to int) {
+		for n := from; n < to; n++ {
+			require.NoError(t, ledger.Commit(judge.Event{ID: fmt.Sprint(n), Topic: topic, Key: []byte("a"), Value: []byte("v")}))
+		}
+	}
+	commit(0, 2)
+	begin := ledger.Len()
+	commit(2, 5)
+	ledger.Gap(begin, ledger.Len())
+	commit(5, 7)
+
+	j := judge.New(ledger)
+	for offset, n := range []int{0, 3, 6} { // an event of the gap may arrive all the same
+		r := record(n, "a", 0)
+		r.Offset = int64(offset)
+		j.See(r)
+	}
+	v := j.Conclude()
+	require.Equal(t, 2, v.Excused)
+	require.ErrorContains(t, v.Err(), `lost: 2, as ["1" "5"]`)
+	require.Equal(t, 2, v.AfterDedup())
+	require.Equal(t, map[uint32]int{1: 3}, v.Timelines)
+}
+
 // A UUID is kept as a number, and must arrive as it was written all the same.
 func TestJudge_ComparesTheSpellingOfIDs(t *testing.T) {
 	t.Parallel()

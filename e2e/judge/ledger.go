@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -26,7 +27,11 @@ type Ledger struct {
 	keys   map[uint64]int32 // by hash of topic and key
 	topics map[string]int32
 	gone   map[int32]int // by topic: that many events at the head of the ledger may be missing
+	gaps   []gap
 }
+
+// gap is a part of the ledger, whose events may be missing.
+type gap struct{ from, to int } // numbers of events, from the first to the one after the last
 
 // entry is what must be known of an event to recognise it.
 type entry struct {
@@ -67,6 +72,20 @@ func (l *Ledger) Excuse(topic string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gone[l.topic(topic)] = len(l.events)
+}
+
+// Gap says that the events which were the from-th to the one before the to-th to be committed may be
+// missing, since the stream had no slot, or no publication, meanwhile. Both are results of Len.
+func (l *Ledger) Gap(from, to int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gaps = append(l.gaps, gap{from, to})
+}
+
+// excused says that an event may be missing.
+func (l *Ledger) excused(number int) bool {
+	return number < l.gone[l.events[number].topic] ||
+		slices.ContainsFunc(l.gaps, func(g gap) bool { return number >= g.from && number < g.to })
 }
 
 // Len is the number of committed events.
