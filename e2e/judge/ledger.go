@@ -28,6 +28,13 @@ type Ledger struct {
 	topics map[string]int32
 	gone   map[int32]int // by topic: that many events at the head of the ledger may be missing
 	gaps   []gap
+	forms  map[int]form // by event: what it is since the routing was changed
+}
+
+// form is what an event is from an epoch on.
+type form struct {
+	epoch   uint32
+	content uint64
 }
 
 // gap is a part of the ledger, whose events may be missing.
@@ -47,7 +54,7 @@ const noKey = -1
 func NewLedger() *Ledger {
 	return &Ledger{
 		seed: maphash.MakeSeed(), byID: map[id]int{}, keys: map[uint64]int32{},
-		topics: map[string]int32{}, gone: map[int32]int{},
+		topics: map[string]int32{}, gone: map[int32]int{}, forms: map[int]form{},
 	}
 }
 
@@ -64,6 +71,29 @@ func (l *Ledger) Commit(events ...Event) error {
 		l.events = append(l.events, entry{id: id, content: l.content(e), key: l.key(e), topic: l.topic(e.Topic)})
 	}
 	return nil
+}
+
+// Reroute says with which topic and key committed events arrive from an epoch on, since the routing was
+// changed. Their order is still that of the keys under which they were committed.
+func (l *Ledger) Reroute(epoch uint32, events ...Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range events {
+		number, known := l.byID[newID(e.ID)]
+		if !known {
+			return fmt.Errorf("reroute event %s: it was not committed", e.ID)
+		}
+		l.forms[number] = form{epoch: epoch, content: l.content(e)}
+	}
+	return nil
+}
+
+// contentIn is what an event must be in an epoch.
+func (l *Ledger) contentIn(number int, epoch uint32) uint64 {
+	if f, ok := l.forms[number]; ok && epoch >= f.epoch {
+		return f.content
+	}
+	return l.events[number].content
 }
 
 // Excuse says that the events of a topic which are committed so far may be missing, since the topic
