@@ -37,7 +37,8 @@ func TestCampaign(t *testing.T) {
 	var err error
 	// Those that take long are left to longer campaigns, so that every one of these has its turn.
 	opts.faults, err = selectFaults("relay-kill,relay-crash-loop,relay-term,pg-crash,walsender-terminate," +
-		"alter-publication,broker-kill,move-leaders,add-partitions,pg-cut,kafka-reset,kafka-outage")
+		"alter-publication,broker-kill,move-leaders,add-partitions,pg-cut,kafka-reset,kafka-outage," +
+		"pg-credentials,kafka-credentials")
 	require.NoError(t, err)
 
 	r := campaign(t.Context(), t, opts)

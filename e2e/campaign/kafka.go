@@ -62,8 +62,8 @@ func kafkaFaults() []*fault {
 			least: 2 * time.Second, most: 5 * time.Second, strike: lowerMaxMessageBytes,
 		},
 		{
-			group: group, name: "recreate-topic", about: "the topic of notices is deleted, with what it holds, and created again",
-			most: 3 * time.Second, strike: recreateTopic,
+			group: group, name: "recreate-topic", about: "a topic of its own is deleted, with what it holds, and created again",
+			least: time.Second, most: 5 * time.Second, strike: recreateTopic,
 		},
 		{
 			group: group, name: "kafka-credentials", about: "another password for walrelay's user, and the old one again",
@@ -152,9 +152,9 @@ func recreateTopic(ctx context.Context, w *world, hold func()) error {
 	}) {
 		return fmt.Errorf("topic %s does not go", topic)
 	}
-	hold()
 	pause(ctx, 2*time.Second)
 	w.ledger.Excuse(topic)
+	hold() // what is committed from here on is waiting for the topic
 	if _, err := admin.CreateTopic(ctx, partitions, brokers, nil, topic); err != nil {
 		return fmt.Errorf("create topic again: %w", err)
 	}
