@@ -126,16 +126,16 @@ func (r *Registry) Confirm(ctx context.Context, lsn pglogrepl.LSN, timeline uint
 // RaiseEpoch starts a new epoch, under which partitions holds, and returns it. Unlike Confirm it
 // waits for synchronous standbys: an epoch that was published must not be forgotten by a failover.
 func (r *Registry) RaiseEpoch(ctx context.Context, partitions map[string]int32) (uint32, error) {
-	return r.raiseEpoch(ctx, "partitions = partitions || coalesce($2::jsonb, '{}')", partitions)
+	return r.raiseEpoch(ctx, "epoch = epoch + 1, partitions = partitions || coalesce($2::jsonb, '{}')", partitions)
 }
 
 // adoptRouting starts a new epoch because events are routed or delivered differently from now on.
 func (r *Registry) adoptRouting(ctx context.Context, cfg *Config) (uint32, error) {
-	return r.raiseEpoch(ctx, "routing = $2, delivery = $3", cfg.Routing, cfg.Delivery)
+	return r.raiseEpoch(ctx, "epoch = epoch + 1, routing = $2, delivery = $3", cfg.Routing, cfg.Delivery)
 }
 
 func (r *Registry) raiseEpoch(ctx context.Context, set string, args ...any) (epoch uint32, err error) {
-	err = r.db.QueryRow(ctx, "UPDATE walrelay.streams SET epoch = epoch + 1, updated_at = now(), "+set+
+	err = r.db.QueryRow(ctx, "UPDATE walrelay.streams SET updated_at = now(), "+set+
 		" WHERE name = $1 RETURNING epoch", append([]any{r.stream}, args...)...).Scan(&epoch)
 	if err != nil {
 		return 0, Diagnose(fmt.Errorf("raise epoch: %w", err))
@@ -171,7 +171,10 @@ type EpochStart struct {
 }
 
 // NewEpoch is the operator's word that a gap is dealt with. The next start accepts the server, the
-// publication and the slot as it finds them, creating what is missing, and the epoch is raised.
+// publication and the slot as it finds them, creating what is missing, and the epoch is raised: to the
+// present time in seconds since 1970, which suffices until 2106. A registry that was restored does not know
+// the epochs that were used after it was copied, and with one of those a second time the positions of what
+// is new would lie below those that consumers keep.
 func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
 	row, err := r.load(ctx)
 	if err != nil {
@@ -201,7 +204,7 @@ func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
 		}
 	}
 	done := EpochStart{Slot: row.Slot, SlotExists: slot.Exists, Confirmed: row.Confirmed}
-	done.Epoch, err = r.raiseEpoch(ctx,
+	done.Epoch, err = r.raiseEpoch(ctx, "epoch = greatest(epoch + 1, extract(epoch FROM now())::bigint), "+
 		"created_lsn = NULL, confirmed_lsn = NULL, publication_state = NULL, partitions = '{}'")
 	return done, err
 }
