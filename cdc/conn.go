@@ -67,11 +67,13 @@ func Dial(ctx context.Context, cfg *Config) (*Server, error) {
 		s.Close(ctx)
 		return nil, err
 	}
-	if err := s.identify(ctx); err != nil {
+	answers, cancel := context.WithTimeout(ctx, cfg.ReceiveTimeout)
+	defer cancel()
+	if err := s.identify(answers); err != nil {
 		s.Close(ctx)
 		return nil, Diagnose(fmt.Errorf("identify server: %w", err))
 	}
-	if s.timelines, err = s.readTimelines(ctx); err != nil {
+	if s.timelines, err = s.readTimelines(answers); err != nil {
 		s.Close(ctx)
 		return nil, err
 	}
@@ -103,11 +105,34 @@ func connectSQL(ctx context.Context, cfg *Config) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil || cfg.ReceiveTimeout == 0 {
+			return conn, err
+		}
+		return &answering{Conn: conn, within: cfg.ReceiveTimeout}, nil
+	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, Diagnose(fmt.Errorf("open SQL connection: %w", err))
 	}
 	return conn, nil
+}
+
+// answering is a connection on which everything that is sent must be answered in time. Otherwise a query on
+// a half-open one would wait until TCP gives up, 15 minutes and more, or for ever behind a proxy.
+type answering struct {
+	net.Conn
+	within time.Duration
+}
+
+// Write implements net.Conn. The end of pgx's context makes writes fail too, so its deadline is not undone.
+func (c *answering) Write(b []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.within)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
 }
 
 // sessionSettings are pinned on both connections, because a role's or database's defaults would

@@ -57,7 +57,7 @@ type session struct {
 // counters count between two reports to the board.
 type counters struct {
 	events, transactions uint64
-	settled              uint64
+	settled              uint64                          // without a gap
 	ignored              [decoder.KindMessage + 1]uint64 // by kind
 }
 
@@ -203,16 +203,18 @@ func (s *session) stopping(ctx context.Context) bool {
 }
 
 func (s *session) publish() {
-	s.board.progress(s.tracker, &s.counters, s.received, s.confirmed, s.server.burst.last)
+	s.board.progress(s)
+	s.counters = counters{}
 }
 
 // takeMail settles what the sink reports, and adopts the last keepalive when nothing is left.
 func (s *session) takeMail(ctx context.Context) error {
 	s.mailbox.Take(&s.mail)
+	before := s.tracker.Settled()
 	if err := s.tracker.Settle(s.mail.Settled); err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
-	s.counters.settled += uint64(len(s.mail.Settled))
+	s.counters.settled += s.tracker.Settled() - before
 	if len(s.mail.Poison) > 0 || len(s.mail.Partitions) > 0 {
 		if err := s.takePoison(ctx); err != nil {
 			return err

@@ -49,7 +49,10 @@ type Status struct {
 	LastReceived time.Time // last byte from the server
 	LastEvent    time.Time // last event read
 	LastTick     time.Time // the stream's loop last went round, in any state
-	LastProgress time.Time // something was last settled, or nothing was last found in flight
+	// LastProgress is when the oldest event in flight was last settled, or nothing was found in flight.
+	LastProgress time.Time
+	// LastConfirmed is when the confirmed position last moved, or had nothing to move to.
+	LastConfirmed time.Time
 
 	Transactions uint64
 	Events       uint64
