@@ -100,6 +100,9 @@ func TestRegister_SlotGone(t *testing.T) {
 		slot, err := s.Slot(t.Context())
 		require.NoError(t, err)
 		require.False(t, slot.Exists, "it must not be created again")
+		err = s.StartReplication(t.Context(), 0)
+		require.Error(t, err)
+		require.False(t, Fatal(err), "the next attempt states the gap: %v", err)
 
 		before := time.Now().Unix()
 		done, err := s.Registry().NewEpoch(t.Context())
@@ -198,7 +201,9 @@ func TestRegister_LostSlot(t *testing.T) {
 		_, err := s.Register(t.Context())
 		fatal(t, err, cfg.Slot, "wal_removed", "lost", reg.Confirmed.String(), "max_slot_wal_keep_size", "new-epoch orders",
 			"pg_drop_replication_slot('"+cfg.Slot+"')")
-		fatal(t, s.StartReplication(t.Context(), 0), "invalidated")
+		err = s.StartReplication(t.Context(), 0)
+		require.Error(t, err)
+		require.False(t, Fatal(err), "the next attempt states the gap: %v", err)
 
 		_, err = s.Registry().NewEpoch(t.Context())
 		fatal(t, err, "pg_drop_replication_slot('"+cfg.Slot+"')")
