@@ -64,6 +64,7 @@ func (p *pulse) beat(ctx context.Context, stop <-chan struct{}) error {
 			return context.Cause(ctx)
 		case <-ticker.C:
 		}
+		p.w.gate.pass(ctx)
 		p.mu.Lock()
 		p.began = number
 		p.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -35,21 +36,25 @@ const notices = "notices"
 
 // world is all that a campaign happens in.
 type world struct {
-	t        testing.TB
-	options  options
-	random   *rand.Rand // of the faults
-	server   *testenv.Server
-	db       *testenv.Database
-	cluster  *testenv.Cluster
-	postgres *wire
-	kafka    []*wire
-	relays   *relays
-	pace     *pace // of the writers
-	pulse    *pulse
-	ledger   *judge.Ledger
-	topics   []string
-	buckets  atomic.Int32 // partitions of the table outbox_parts
-	columns  int          // that a fault has added
+	t         testing.TB
+	options   options
+	random    *rand.Rand // of the faults
+	server    *testenv.Server
+	db        *testenv.Database
+	database  string // its name
+	cluster   *testenv.Cluster
+	postgres  *wire
+	kafka     []*wire
+	relays    *relays
+	pace      *pace                  // of the writers
+	gate      gate                   // before the writers and the pulse
+	dsn       atomic.Pointer[string] // of connect
+	pulse     *pulse
+	ledger    *judge.Ledger
+	topics    []string
+	buckets   atomic.Int32 // partitions of the table outbox_parts
+	columns   int          // that a fault has added
+	failovers int
 }
 
 // newWorld starts PostgreSQL and Kafka, but no walrelay.
@@ -58,11 +63,11 @@ func newWorld(t testing.TB, opts options) *world {
 	w := &world{t: t, options: opts, random: rand.New(rand.NewPCG(opts.seed, 0)), ledger: judge.NewLedger()}
 	w.pace = newPace(float64(opts.rate) / writers)
 	net := newWires()
-	w.server = testenv.StartPostgres(t, opts.postgres, testenv.Config{Settings: map[string]string{
-		"wal_sender_timeout": "6s",
-		"max_wal_size":       "256MB", // several checkpoints in a campaign
-	}, HBA: accessRules()})
+	w.server = testenv.StartPostgres(t, opts.postgres, serverConfig(nil))
 	w.db = w.server.Database(t)
+	dsn := w.server.SocketDSN(w.db.Name)
+	w.database = w.db.Name
+	w.dsn.Store(&dsn)
 	w.postgres = net.to(t, "postgres", fmt.Sprintf("127.0.0.1:%d", w.server.Port))
 	w.cluster = testenv.StartKafka(t, testenv.KafkaConfig{
 		Brokers: brokers,
@@ -83,7 +88,7 @@ func newWorld(t testing.TB, opts options) *world {
 		w.topics = append(w.topics, prefix+kind)
 		w.cluster.CreateTopic(t, prefix+kind, partitions, nil)
 	}
-	w.db.Exec(t, outboxSQL)
+	w.db.Exec(t, outboxSQL+publicationSQL)
 	if err := w.addBucket(t.Context()); err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -106,7 +111,9 @@ const outboxSQL = `
 	CREATE TABLE outbox_parts (
 		id uuid, aggregatetype text NOT NULL, aggregateid text, type text NOT NULL, payload text, bucket int,
 		PRIMARY KEY (id, bucket)
-	) PARTITION BY LIST (bucket);
+	) PARTITION BY LIST (bucket);`
+
+const publicationSQL = `
 	CREATE PUBLICATION walrelay FOR TABLE outbox, outbox_parts
 		WITH (publish = 'insert', publish_via_partition_root = true)`
 
@@ -130,7 +137,7 @@ func (w *world) addBucket(ctx context.Context) error {
 // is chosen anew.
 func (w *world) relayEnv(name string, random *rand.Rand) map[string]string {
 	dsn := url.URL{
-		Scheme: "postgres", User: url.UserPassword(relayUser, relayPassword), Host: w.postgres.addr(), Path: "/" + w.db.Name,
+		Scheme: "postgres", User: url.UserPassword(relayUser, relayPassword), Host: w.postgres.addr(), Path: "/" + w.database,
 		RawQuery: "sslmode=disable&application_name=" + name,
 	}
 	addrs := make([]string, len(w.kafka))
@@ -144,6 +151,7 @@ func (w *world) relayEnv(name string, random *rand.Rand) map[string]string {
 		"WALRELAY_KAFKA_SASL_USERNAME":  relayUser,
 		"WALRELAY_KAFKA_SASL_PASSWORD":  relayPassword,
 		"WALRELAY_SLOT":                 slot,
+		"WALRELAY_SLOT_FAILOVER":        strconv.FormatBool(w.options.postgres >= failoverMajor),
 		"WALRELAY_TABLES":               "public.outbox,public.outbox_parts",
 		"WALRELAY_TOPIC":                prefix + "{aggregatetype}",
 		"WALRELAY_DELIVERY":             w.options.delivery,
