@@ -134,6 +134,11 @@ func (r *Registry) adoptRouting(ctx context.Context, cfg *Config) (uint32, error
 	return r.raiseEpoch(ctx, "epoch = epoch + 1, routing = $2, delivery = $3", cfg.Routing, cfg.Delivery)
 }
 
+// keepEpoch raises the epoch to the given one, if it is lower.
+func (r *Registry) keepEpoch(ctx context.Context, epoch uint32) (uint32, error) {
+	return r.raiseEpoch(ctx, "epoch = greatest(epoch, $2::bigint)", epoch)
+}
+
 func (r *Registry) raiseEpoch(ctx context.Context, set string, args ...any) (epoch uint32, err error) {
 	err = r.db.QueryRow(ctx, "UPDATE walrelay.streams SET updated_at = now(), "+set+
 		" WHERE name = $1 RETURNING epoch", append([]any{r.stream}, args...)...).Scan(&epoch)

@@ -59,6 +59,7 @@ type Status struct {
 	Ignored      map[string]uint64 // by kind: update, delete, truncate, message, insert (into no outbox)
 	Poison       map[checkpoint.Action]uint64
 	Reconnects   uint64
+	Diverged     uint64            // events published, and not in the database that took over
 	Errors       map[string]uint64 // by kind: postgres, kafka, decode
 
 	LastError   string

@@ -29,7 +29,7 @@ func streaming() Status {
 		OldestUnsettled: now.Add(ahead - 2*time.Second), ClockOffset: ahead,
 		LastReceived: now.Add(-time.Second), LastEvent: now.Add(-1500 * time.Millisecond),
 		LastProgress: now.Add(-2 * time.Second), LastConfirmed: now.Add(-3 * time.Second), LastTick: now,
-		Transactions: 70, Events: 700, Reconnects: 1,
+		Transactions: 70, Events: 700, Reconnects: 1, Diverged: 9,
 		Ignored: map[string]uint64{"update": 3, "odd": 1}, Poison: map[string]uint64{"skipped": 2},
 		Errors: map[string]uint64{"kafka": 6},
 	}

@@ -83,6 +83,7 @@ func TestMetrics_Values(t *testing.T) {
 		`walrelay_poison_events_total{action="skipped"}`:   "2",
 		`walrelay_poison_events_total{action="stopped"}`:   "0",
 		"walrelay_reconnects_total":                        "1",
+		"walrelay_diverged_events_total":                   "9",
 		`walrelay_errors_total{kind="kafka"}`:              "6",
 		"walrelay_lag_scrape_errors_total":                 "0",
 	} {

@@ -73,6 +73,8 @@ func (s snapshot) collectTotals(m metrics) {
 	m.counter("walrelay_events_total", "Events read from the log.", st.Events)
 	m.counter("walrelay_transactions_total", "Transactions read from the log.", st.Transactions)
 	m.counter("walrelay_reconnects_total", "Connections to the server after the first.", st.Reconnects)
+	m.counter("walrelay_diverged_events_total",
+		"Events that were published, and are not in the database that took over.", st.Diverged)
 	m.counters("walrelay_ignored_changes_total", "Changes read that are not events.", "kind", st.Ignored,
 		"update", "delete", "truncate", "message", "insert")
 	m.counters("walrelay_poison_events_total", "Events that could not be delivered, by what was done.",

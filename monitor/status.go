@@ -64,6 +64,7 @@ type Status struct {
 	Ignored      map[string]uint64 `json:"ignored_changes,omitempty"` // by kind of change
 	Poison       map[string]uint64 `json:"poison_events,omitempty"`   // by what was done
 	Reconnects   uint64            `json:"reconnects"`
+	Diverged     uint64            `json:"diverged_events"`  // published, and unknown to the database that took over
 	Errors       map[string]uint64 `json:"errors,omitempty"` // by kind
 
 	LastError   string    `json:"last_error,omitempty"`

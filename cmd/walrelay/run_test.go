@@ -116,7 +116,7 @@ func TestShown_CarriesEverything(t *testing.T) {
 		LastConfirmed: now, LastTick: now,
 		Transactions: 9, Events: 10, Ignored: map[string]uint64{"update": 1},
 		Poison:     map[checkpoint.Action]uint64{checkpoint.Skipped: 2},
-		Reconnects: 11, Errors: map[string]uint64{"kafka": 3}, LastError: "e", LastErrorAt: now,
+		Reconnects: 11, Diverged: 13, Errors: map[string]uint64{"kafka": 3}, LastError: "e", LastErrorAt: now,
 		Stuck: &checkpoint.Poison{EventID: "id", Table: "t", Topic: "p", Reason: "why", Size: 12},
 	}, []sink.Trouble{{Object: "topic a", Since: now, Kind: "missing", Error: "why"}})
 	require.Empty(t, zeroFields(t, shown))

@@ -17,7 +17,7 @@ func shownStatus(s cdc.Status, troubles []sink.Trouble) monitor.Status {
 		LastReceived: s.LastReceived, LastEvent: s.LastEvent, LastProgress: s.LastProgress,
 		LastConfirmed: s.LastConfirmed, LastTick: s.LastTick,
 		Transactions: s.Transactions, Events: s.Events, Ignored: s.Ignored,
-		Poison: make(map[string]uint64, len(s.Poison)), Reconnects: s.Reconnects, Errors: s.Errors,
+		Poison: make(map[string]uint64, len(s.Poison)), Reconnects: s.Reconnects, Diverged: s.Diverged, Errors: s.Errors,
 		LastError: s.LastError, LastErrorAt: s.LastErrorAt,
 	}
 	for action, n := range s.Poison {
