@@ -80,11 +80,7 @@ func TestHalfOpen_Postgres(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				s := halfOpen(t, testenv.Postgres(t, major), testenv.Kafka(t))
-				dsn, err := url.Parse(s.db.DSN)
-				require.NoError(t, err)
-				wire := newWire(t, dsn.Host)
-				dsn.Host = wire.Listen
-				s.set("WALRELAY_DATABASE_URL", dsn.String())
+				wire := s.wireToPostgres()
 				relay, f := s.relay(), follow(s)
 				f.delivers()
 				s.ready(http.StatusOK)
@@ -108,6 +104,37 @@ func TestHalfOpen_Postgres(t *testing.T) {
 			})
 		}
 	})
+}
+
+// wireToPostgres makes the relay reach its database through a wire.
+func (s *setup) wireToPostgres() *wire {
+	s.t.Helper()
+	dsn, err := url.Parse(s.db.DSN)
+	require.NoError(s.t, err)
+	wire := newWire(s.t, dsn.Host)
+	dsn.Host = wire.Listen
+	s.set("WALRELAY_DATABASE_URL", dsn.String())
+	return wire
+}
+
+// The creation of a slot may wait for a transaction as long as that takes, but not on a half-open connection.
+func TestHalfOpen_SlotCreation(t *testing.T) {
+	t.Parallel()
+	s := halfOpen(t, testenv.Postgres(t, testenv.Majors()[0]), testenv.Kafka(t))
+	wire := s.wireToPostgres()
+	open := s.begin()
+	in(t, open, `CREATE TABLE z (a int)`)
+	relay, f := s.start(), follow(s)
+	relay.WaitForLog(t, "creation of the slot waits for open transactions", wait)
+	s.during(2*receiveTimeout, func() {})
+	require.NotContains(t, relay.Log(), "stream interrupted")
+
+	wire.swallow(t, []string{"upstream", "downstream"})
+	relay.WaitForLog(t, "the connection was lost meanwhile", receiveTimeout+slack)
+	wire.heal()
+	require.NoError(t, open.Commit(context.Background()))
+	relay.WaitForLog(t, `"message":"streaming"`, wait)
+	f.delivers()
 }
 
 // A query that is never answered holds up what is confirmed, though events still stream: the connection is
