@@ -82,7 +82,7 @@ func (k *Kafka) answerBatch(p *partition, b *batch, block *sarama.ProduceRespons
 		switch v.class {
 		case acked:
 			k.unhold(p.topic, &p.held)
-			p.proven, p.attempts = now(), 0
+			p.proven, p.attempts = b.youngest(now()), 0
 			k.unmute(p)
 			return true
 		case order:
