@@ -84,7 +84,7 @@ func (l *lookout) look(ctx context.Context) (bool, error) {
 	var names, fresh []string
 	for name, t := range k.topics {
 		names = append(names, name)
-		if t.limit == 0 || t.doubted {
+		if t.limit == 0 || t.doubted || t.limbo != nil {
 			fresh = append(fresh, name)
 			t.doubted = false
 		}
@@ -138,9 +138,6 @@ func (l *lookout) apply(t *topic, f finding) bool {
 			k.vanish(t)
 		}
 		return false
-	}
-	if f.info.limit == 0 {
-		f.info.limit = t.limit
 	}
 	k.adopt(t, f.info)
 	for id, leader := range f.info.leaders {
