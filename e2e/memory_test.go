@@ -91,7 +91,7 @@ func (s *setup) bulk(n, keys int, filling string) {
 // last position has the last index of the transaction.
 func (s *setup) counts(n int) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), wait+time.Duration(n)*time.Millisecond/2)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*wait+time.Duration(n)*time.Millisecond)
 	defer cancel()
 	consumer := s.cluster.Consume(s.t, s.topic)
 	next := map[int32]int{} // by partition, the least number that may come
@@ -122,7 +122,9 @@ func (s *setup) withinMemory(relay *testenv.Process) {
 	s.t.Helper()
 	peak := resident(s.t, relay, "VmHWM")
 	s.t.Logf("peak memory %d MB", peak/1e6)
-	require.Less(s.t, peak, memoryLimit)
+	if !testenv.Race {
+		require.Less(s.t, peak, memoryLimit)
+	}
 }
 
 // processorTime is what the process has used so far: utime and stime of proc(5), in ticks of 10 ms.
