@@ -36,6 +36,10 @@ race: ## the packages with goroutines, and the binary, under the race detector
 kill-campaign: ## 1,000,000 events, ten SIGKILLs, judged by an independent consumer
 	WALRELAY_E2E_EVENTS=1000000 WALRELAY_E2E_KILLS=10 $(GO) test ./e2e -run TestKill -v -count=1 -timeout 60m
 
+.PHONY: memory
+memory: ## one transaction of 10,000,000 rows, payloads of 5 MB, and Kafka away: what walrelay has resident
+	WALRELAY_E2E_ROWS=10000000 $(GO) test ./e2e -run TestMemory -v -count=1 -timeout 120m
+
 .PHONY: campaign
 campaign: ## look for lost events under faults: FOR=10m SEED=7 FAULTS=a,b PG=18 DELIVERY=at-least-once
 	$(GO) run ./e2e/campaign --for $(or $(FOR),10m) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pglogrepl"
-
 	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/decoder"
 )
@@ -73,18 +71,22 @@ func (b *board) fail(kind string, err error) {
 }
 
 // progress is what a session reports of itself.
-func (b *board) progress(t *checkpoint.Tracker, c *counters, received, confirmed pglogrepl.LSN, lastByte time.Time) {
+func (b *board) progress(from *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := &b.status
+	s, t, c := &b.status, from.tracker, &from.counters
 	frontier := t.Frontier()
 	if c.settled > 0 || t.Idle() {
 		s.LastProgress = time.Now()
 	}
-	s.Frontier, s.Confirmed, s.Received = frontier, confirmed, received
+	// An idle stream confirms what it follows without events late, see lazyInterval.
+	if from.confirmed > s.Confirmed || from.confirmed >= min(frontier, from.committed) {
+		s.LastConfirmed = time.Now()
+	}
+	s.Frontier, s.Confirmed, s.Received = frontier, from.confirmed, from.received
 	s.InFlightEvents, s.InFlightBytes = t.InFlight()
 	s.OldestUnsettled, _ = t.Oldest()
-	s.LastReceived = lastByte
+	s.LastReceived = from.server.burst.last
 	if c.events > 0 {
 		s.LastEvent = time.Now()
 	}
@@ -95,5 +97,4 @@ func (b *board) progress(t *checkpoint.Tracker, c *counters, received, confirmed
 			s.Ignored[decoder.Kind(kind).String()] += n
 		}
 	}
-	*c = counters{}
 }

@@ -32,13 +32,17 @@ type Server struct {
 	SystemID string
 	// Timeline is the one on which the server writes now.
 	Timeline uint32
+	// Flushed is how far the server's log was on disk when Dial asked.
+	Flushed pglogrepl.LSN
 	// WALSenderTimeout is what the server allows between two status reports on Repl.
 	WALSenderTimeout time.Duration
 
 	cfg       *Config
 	log       *zap.Logger
 	timelines *Timelines
-	burst     *burst // what Repl reads through
+	started   string   // when its postmaster started: tells servers of one system identifier apart
+	warnings  []string // about servers that were passed over
+	burst     *burst   // what Repl reads through
 }
 
 // defaultWALSenderTimeout replaces a server's wal_sender_timeout = 0 on our own session: otherwise
@@ -49,12 +53,19 @@ const defaultWALSenderTimeout = time.Minute
 const sqlStatementTimeout = 30 * time.Second
 
 // Dial opens both connections to the same server and reads who it is. It creates nothing.
-func Dial(ctx context.Context, cfg *Config) (*Server, error) {
+func Dial(ctx context.Context, cfg *Config) (*Server, error) { return dialNewer(ctx, cfg, &witness{}) }
+
+// dialNewer is Dial by a process that has seen servers before. Of several hosts it takes the first that
+// was not left behind by a promotion which the witness knows of.
+func dialNewer(ctx context.Context, cfg *Config, seen *witness) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Logger}
 	replConfig, err := connConfig(cfg, replicationSettings(cfg))
 	if err != nil {
 		return nil, err
 	}
+	validate(&replConfig.Config, func(ctx context.Context, conn *pgconn.PgConn) error {
+		return s.identify(ctx, conn, seen)
+	})
 	replConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		s.burst = newBurst(r) // of the last host tried, which is the one that answered
 		return pgproto3.NewFrontend(s.burst, w)
@@ -63,15 +74,17 @@ func Dial(ctx context.Context, cfg *Config) (*Server, error) {
 		return nil, Diagnose(fmt.Errorf("open replication connection: %w", err))
 	}
 	s.burst.pausable(s.Repl.Conn())
-	if s.SQL, err = connectSQL(ctx, cfg); err != nil {
+	if s.SQL, err = connectSQL(ctx, cfg, s.isSame); err != nil {
 		s.Close(ctx)
 		return nil, err
 	}
-	if err := s.identify(ctx); err != nil {
+	answers, cancel := context.WithTimeout(ctx, cfg.ReceiveTimeout)
+	defer cancel()
+	if err := s.settle(answers); err != nil {
 		s.Close(ctx)
 		return nil, Diagnose(fmt.Errorf("identify server: %w", err))
 	}
-	if s.timelines, err = s.readTimelines(ctx); err != nil {
+	if s.timelines, err = s.readTimelines(answers); err != nil {
 		s.Close(ctx)
 		return nil, err
 	}
@@ -97,17 +110,43 @@ func (s *Server) StatusInterval() time.Duration {
 	return min(s.cfg.StatusInterval, s.WALSenderTimeout/3)
 }
 
-// connectSQL opens a connection for queries.
-func connectSQL(ctx context.Context, cfg *Config) (*pgx.Conn, error) {
+// connectSQL opens a connection for queries, to the first host that passes the checks.
+func connectSQL(ctx context.Context, cfg *Config, checks ...pgconn.ValidateConnectFunc) (*pgx.Conn, error) {
 	config, err := connConfig(cfg, sqlSettings())
 	if err != nil {
 		return nil, err
+	}
+	for _, check := range checks {
+		validate(&config.Config, check)
+	}
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil || cfg.ReceiveTimeout == 0 {
+			return conn, err
+		}
+		return &answering{Conn: conn, within: cfg.ReceiveTimeout}, nil
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, Diagnose(fmt.Errorf("open SQL connection: %w", err))
 	}
 	return conn, nil
+}
+
+// answering is a connection on which everything that is sent must be answered in time. Otherwise a query on
+// a half-open one would wait until TCP gives up, 15 minutes and more, or for ever behind a proxy.
+type answering struct {
+	net.Conn
+	within time.Duration
+}
+
+// Write implements net.Conn. The end of pgx's context makes writes fail too, so its deadline is not undone.
+func (c *answering) Write(b []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.within)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
 }
 
 // sessionSettings are pinned on both connections, because a role's or database's defaults would
@@ -205,28 +244,50 @@ func parseConnString(s Secret) (*pgx.ConnConfig, error) {
 	}
 }
 
-// identify reads both sides' idea of the server and makes sure that it is the same one.
-func (s *Server) identify(ctx context.Context) error {
-	system, err := pglogrepl.IdentifySystem(ctx, s.Repl)
-	if err != nil {
-		return err
+// validate adds a check after which another host may be tried.
+func validate(config *pgconn.Config, check pgconn.ValidateConnectFunc) {
+	first := config.ValidateConnect
+	config.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		if err := first(ctx, conn); err != nil {
+			return err
+		}
+		return check(ctx, conn)
 	}
-	s.SystemID, s.Timeline = system.SystemID, uint32(system.Timeline)
+}
 
-	const started = "SELECT pg_postmaster_start_time()::text"
-	replStarted, err := s.replValue(ctx, started)
+const postmasterStarted = "SELECT pg_postmaster_start_time()::text"
+
+// identify reads who the server behind a replication connection is. It refuses one that is out of date.
+func (s *Server) identify(ctx context.Context, repl *pgconn.PgConn, seen *witness) error {
+	system, err := pglogrepl.IdentifySystem(ctx, repl)
 	if err != nil {
+		return fmt.Errorf("identify server: %w", err)
+	}
+	s.SystemID, s.Timeline, s.Flushed = system.SystemID, uint32(system.Timeline), system.XLogPos
+	if err := seen.outdated(s); err != nil {
+		s.warnings = append(s.warnings, fmt.Sprintf("server %s is passed over: %v", repl.Conn().RemoteAddr(), err))
 		return err
 	}
-	var sqlStarted string
-	var pid uint32
-	err = s.SQL.QueryRow(ctx, started+`, pg_backend_pid(), current_setting('server_version_num')::int`).
-		Scan(&sqlStarted, &pid, &s.Version)
-	if err != nil {
-		return err
-	}
-	if replStarted != sqlStarted {
+	s.started, err = firstValue(ctx, repl, postmasterStarted)
+	return err
+}
+
+// isSame refuses a server other than the one identified.
+func (s *Server) isSame(ctx context.Context, conn *pgconn.PgConn) error {
+	started, err := firstValue(ctx, conn, postmasterStarted)
+	if err == nil && started != s.started {
 		return errors.New("the two connections reached different servers")
+	}
+	return err
+}
+
+// settle reads and sets what else matters on the two connections.
+func (s *Server) settle(ctx context.Context) error {
+	var pid uint32
+	err := s.SQL.QueryRow(ctx, "SELECT pg_backend_pid(), current_setting('server_version_num')::int").
+		Scan(&pid, &s.Version)
+	if err != nil {
+		return err
 	}
 	if pid != s.SQL.PgConn().PID() {
 		s.log.Warn("a proxy stands between walrelay and PostgreSQL; connect directly if anything is amiss")
@@ -259,7 +320,11 @@ func (s *Server) readWALSenderTimeout(ctx context.Context) error {
 
 // replValue runs a statement on the replication connection and returns its first value, if any.
 func (s *Server) replValue(ctx context.Context, sql string) (string, error) {
-	results, err := s.Repl.Exec(ctx, sql).ReadAll()
+	return firstValue(ctx, s.Repl, sql)
+}
+
+func firstValue(ctx context.Context, conn *pgconn.PgConn, sql string) (string, error) {
+	results, err := conn.Exec(ctx, sql).ReadAll()
 	if err != nil {
 		return "", err
 	}

@@ -32,4 +32,11 @@
 // The frontier of checkpoint.Tracker, once a round of the guard that began after it was reached has
 // found the publication whole and has recorded it in walrelay.streams. So the registry is never
 // behind the slot, and a slot beyond the registry was moved by somebody else.
+//
+// # A failover of the database
+//
+// Timelines give rows from before a promotion the positions that they had. The registry of the new primary
+// may be older than what was published; the witness (witness.go), which lives as long as the process, knows
+// better: it passes over a primary that was left behind, tells what the new one lacks, and keeps the epoch
+// from falling.
 package cdc

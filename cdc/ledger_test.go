@@ -103,9 +103,18 @@ func TestRegistry_EpochAndPositions(t *testing.T) {
 		epoch, err = r.RaiseEpoch(ctx, nil)
 		require.NoError(t, err)
 		require.EqualValues(t, 3, epoch)
+		for _, floor := range []uint32{2, 3} {
+			epoch, err = r.keepEpoch(ctx, floor)
+			require.NoError(t, err)
+			require.EqualValues(t, 3, epoch)
+		}
 		sum, err := r.Summary(ctx)
 		require.NoError(t, err)
 		require.Equal(t, map[string]int32{"a": 6, "b": 1}, sum.Partitions)
+
+		epoch, err = r.keepEpoch(ctx, 4_000_000_000)
+		require.NoError(t, err)
+		require.EqualValues(t, uint32(4_000_000_000), epoch)
 
 		require.NoError(t, r.Confirm(ctx, reg.Created+100, 1))
 		require.NoError(t, r.Confirm(ctx, reg.Created+50, 2), "never back")

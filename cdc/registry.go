@@ -143,6 +143,11 @@ func (r *Registry) adoptRouting(ctx context.Context, cfg *Config) (uint32, error
 		state_epoch = CASE WHEN delivery = $3 THEN state_epoch END`, cfg.Routing, cfg.Delivery)
 }
 
+// keepEpoch raises the epoch to the given one, if it is lower.
+func (r *Registry) keepEpoch(ctx context.Context, epoch uint32) (uint32, error) {
+	return r.raiseEpoch(ctx, "epoch = greatest(epoch, $2::bigint)", epoch)
+}
+
 func (r *Registry) raiseEpoch(ctx context.Context, set string, args ...any) (epoch uint32, err error) {
 	err = r.db.QueryRow(ctx, "UPDATE walrelay.streams SET updated_at = now(), "+set+
 		" WHERE name = $1 RETURNING epoch", append([]any{r.stream}, args...)...).Scan(&epoch)
@@ -186,7 +191,10 @@ type EpochStart struct {
 }
 
 // NewEpoch is the operator's word that a gap is dealt with. The next start accepts the server, the
-// publication and the slot as it finds them, creating what is missing, and the epoch is raised.
+// publication and the slot as it finds them, creating what is missing, and the epoch is raised: to the
+// present time in seconds since 1970, which suffices until 2106. A registry that was restored does not know
+// the epochs that were used after it was copied, and with one of those a second time the positions of what
+// is new would lie below those that consumers keep.
 func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
 	row, err := r.load(ctx)
 	if err != nil {
@@ -216,9 +224,8 @@ func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
 		}
 	}
 	done := EpochStart{Slot: row.Slot, SlotExists: slot.Exists, Confirmed: row.Confirmed}
-	done.Epoch, err = r.raiseEpoch(ctx,
-		"epoch = epoch + 1, state_epoch = NULL, created_lsn = NULL, confirmed_lsn = NULL, publication_state = NULL, "+
-			"partitions = '{}'")
+	done.Epoch, err = r.raiseEpoch(ctx, "epoch = greatest(epoch + 1, extract(epoch FROM now())::bigint), "+
+		"state_epoch = NULL, created_lsn = NULL, confirmed_lsn = NULL, publication_state = NULL, partitions = '{}'")
 	return done, err
 }
 

@@ -28,6 +28,7 @@ type session struct {
 	sink    Sink
 	board   *board
 	guard   *guard
+	seen    *witness
 	decoder *decoder.Decoder
 	tracker *checkpoint.Tracker
 	mailbox *checkpoint.Mailbox
@@ -53,12 +54,17 @@ type session struct {
 	interval   time.Duration // between two status reports
 	replyNow   bool          // the server asked for a status
 	counters   counters
+
+	notices struct { // of the server
+		last string
+		at   time.Time
+	}
 }
 
 // counters count between two reports to the board.
 type counters struct {
 	events, transactions uint64
-	settled              uint64
+	settled              uint64                          // without a gap
 	ignored              [decoder.KindMessage + 1]uint64 // by kind
 }
 
@@ -204,19 +210,21 @@ func (s *session) stopping(ctx context.Context) bool {
 }
 
 func (s *session) publish() {
-	s.board.progress(s.tracker, &s.counters, s.received, s.confirmed, s.server.burst.last)
+	s.board.progress(s)
+	s.counters = counters{}
 }
 
 // settle takes the mail and settles what is acknowledged or, of poison, written down.
 func (s *session) settle() error {
 	s.mailbox.Take(&s.mail)
 	s.reached = max(s.reached, s.mail.Reached)
+	before := s.tracker.Settled()
 	for _, seqs := range [][]uint64{s.mail.Settled, s.mail.Recorded} {
 		if err := s.tracker.Settle(seqs); err != nil {
 			return fmt.Errorf("settle: %w", err)
 		}
-		s.counters.settled += uint64(len(seqs))
 	}
+	s.counters.settled += s.tracker.Settled() - before
 	if len(s.mail.Recorded) > 0 {
 		s.sink.Recorded(s.mail.Recorded)
 	}
@@ -391,16 +399,25 @@ func (s *session) serverError(err *pgconn.PgError) error {
 }
 
 // notice turns PostgreSQL 18's warning about a publication that it does not find into an error:
-// rows are skipped from here on. The text may be translated, so routine and SQLSTATE identify it
-// (LoadPublications in src/backend/replication/pgoutput/pgoutput.c).
+// rows are skipped from here on. The text may be translated and the SQLSTATE 55000 has other meanings, for
+// instance that the server waits for a standby of synchronized_standby_slots; so the routine identifies it
+// (src/backend/replication/pgoutput/pgoutput.c).
 func (s *session) notice(n *pgproto3.NoticeResponse) error {
-	if n.Routine == "LoadPublications" || n.Code == "55000" {
+	if n.Routine == "LoadPublications" {
 		return s.unpublished(silentlySkipped, pgconn.ErrorResponseToPgError((*pgproto3.ErrorResponse)(n)))
 	}
+	if n.Message == s.notices.last && time.Since(s.notices.at) < noticeInterval {
+		return nil
+	}
+	s.notices.last, s.notices.at = n.Message, time.Now()
 	s.log.Warn("notice from the server", zap.String("severity", n.SeverityUnlocalized), zap.String("code", n.Code),
-		zap.String("message", n.Message))
+		zap.String("notice", n.Message))
 	return nil
 }
+
+// noticeInterval is how often the log has a notice that the server repeats: one that waits for a standby
+// does so at each of our status reports.
+const noticeInterval = time.Minute
 
 // unpublished says that the log holds rows which were written while there was no publication. It is
 // looked up as it was then, so creating it again does not help: every start from this slot ends here.
@@ -449,7 +466,9 @@ func (s *session) change(ctx context.Context, wal []byte) error {
 		}
 		s.counters.events++
 		s.hasEvents = true
-		s.sink.Publish(seq, s.decoder.Event())
+		event := s.decoder.Event()
+		s.seen.publish(event.Position)
+		s.sink.Publish(seq, event)
 		s.unflushed = true
 		if s.tracker.Full() {
 			return s.waitForRoom(ctx)

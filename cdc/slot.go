@@ -145,6 +145,9 @@ func (s *Server) receiveOrHint(ctx context.Context) (pgproto3.BackendMessage, er
 			return msg, err
 		}
 		s.hintOpenTransaction(ctx)
+		if s.SQL.IsClosed() { // the server was asked, and did not answer
+			return nil, errors.New("the connection was lost meanwhile")
+		}
 	}
 }
 
@@ -187,11 +190,18 @@ func diagnoseCreation(name string, err *pgconn.PgError) error {
 func (s *Server) StartReplication(ctx context.Context, recorded pglogrepl.LSN) error {
 	// publication_names is a list of identifiers inside a string: quote_literal(quote_ident(name)).
 	names := quoteLiteral(pgx.Identifier{s.cfg.Publication}.Sanitize())
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReceiveTimeout)
+	defer cancel()
 	err := pglogrepl.StartReplication(ctx, s.Repl, pgx.Identifier{s.cfg.Slot}.Sanitize(), recorded,
 		pglogrepl.StartReplicationOptions{
 			Mode:       pglogrepl.LogicalReplication,
 			PluginArgs: []string{"proto_version '1'", "publication_names " + names},
 		})
+	switch sqlState(err) {
+	case "42704", "55000": // undefined_object, object_not_in_prerequisite_state
+		// The slot was dropped or invalidated since Register looked. The next attempt states the gap.
+		return fmt.Errorf("start replication: %w", err)
+	}
 	if err != nil {
 		return Diagnose(fmt.Errorf("start replication: %w", err))
 	}

@@ -49,13 +49,17 @@ type Status struct {
 	LastReceived time.Time // last byte from the server
 	LastEvent    time.Time // last event read
 	LastTick     time.Time // the stream's loop last went round, in any state
-	LastProgress time.Time // something was last settled, or nothing was last found in flight
+	// LastProgress is when the oldest event in flight was last settled, or nothing was found in flight.
+	LastProgress time.Time
+	// LastConfirmed is when the confirmed position last moved, or had nothing to move to.
+	LastConfirmed time.Time
 
 	Transactions uint64
 	Events       uint64
 	Ignored      map[string]uint64 // by kind: update, delete, truncate, message, insert (into no outbox)
 	Poison       map[checkpoint.Action]uint64
 	Reconnects   uint64
+	Diverged     uint64            // events published, and not in the database that took over
 	Errors       map[string]uint64 // by kind: postgres, kafka, decode
 
 	LastError   string

@@ -23,6 +23,7 @@ type Stream struct {
 	board *board
 	lag   *LagReader
 
+	seen   *witness        // handed from session to session
 	warned map[string]bool // warnings that the log has already
 	holder int32           // process that holds the slot, as last logged
 }
@@ -32,7 +33,7 @@ func New(cfg Config, sink Sink) (*Stream, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Stream{cfg: cfg, log: cfg.Logger, sink: sink, board: newBoard(&cfg), warned: map[string]bool{}}
+	s := &Stream{cfg: cfg, log: cfg.Logger, sink: sink, board: newBoard(&cfg), seen: &witness{}, warned: map[string]bool{}}
 	s.lag = NewLagReader(&s.cfg)
 	return s, nil
 }
@@ -133,7 +134,7 @@ func kindOf(err error) string {
 
 // session connects, checks, acquires the slot and streams. It reports whether it came to streaming.
 func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
-	server, err := Dial(ctx, &s.cfg)
+	server, err := dialNewer(ctx, &s.cfg, s.seen)
 	if err != nil {
 		return false, err
 	}
@@ -142,6 +143,7 @@ func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
 		defer cancel()
 		server.Close(closing)
 	}()
+	s.meet(server)
 	warnings, err := server.Preflight(ctx)
 	if err != nil {
 		return false, err
@@ -159,11 +161,41 @@ func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
 		return false, err
 	}
 	s.warn(reg.Warnings)
+	if err := s.keepEpoch(ctx, server, reg); err != nil {
+		return false, err
+	}
 	run, err := s.prepareRun(ctx, server, reg)
 	if err != nil {
 		return false, err
 	}
 	return s.stream(ctx, server, max(reg.Slot.ConfirmedFlush, found.Confirmed), reg, run)
+}
+
+// meet reports what the server does not have of what this process has published before.
+func (s *Stream) meet(server *Server) {
+	s.warn(server.warnings)
+	d := s.seen.meet(server)
+	if d == nil {
+		return
+	}
+	s.board.update(func(st *Status) { st.Diverged += d.events })
+	s.log.Warn("events that were published are not in the database which took over: consumers have seen them, "+
+		"the database has forgotten them", zap.Uint64("events", d.events), zap.Uint32("timeline", d.timeline),
+		zap.Stringer("from_lsn", d.from), zap.Stringer("to_lsn", d.to), zap.Uint32("new_timeline", server.Timeline))
+}
+
+// keepEpoch raises the epoch where the server's registry has one under which the positions to come would
+// lie behind published ones.
+func (s *Stream) keepEpoch(ctx context.Context, server *Server, reg *Registration) (err error) {
+	if reg.Epoch >= s.seen.epoch {
+		return nil
+	}
+	if reg.Epoch, err = server.Registry().keepEpoch(ctx, s.seen.epoch); err != nil {
+		return err
+	}
+	s.log.Info("epoch raised: the database went back behind published positions",
+		zap.String("stream", s.cfg.Stream), zap.Uint32("epoch", reg.Epoch))
+	return nil
 }
 
 // stream runs a session, which begins at start, with its guard beside it.
@@ -175,6 +207,7 @@ func (s *Stream) stream(
 	guard := newGuard(server, reg.Publication, start, reg.Confirmed, run)
 	sess := &session{
 		cfg: &s.cfg, log: s.log, server: server, conn: server.Repl.Conn(), sink: s.sink, board: s.board, guard: guard,
+		seen:    s.seen,
 		decoder: decoder.New(decoder.Config{Mappings: s.cfg.Mappings, Epoch: reg.Epoch, Timeline: server.Timelines().At}),
 		tracker: checkpoint.NewTracker(start, s.cfg.Window), mailbox: run.Mailbox, acks: make(chan struct{}, 1),
 		received: start, confirmed: start, reached: start,

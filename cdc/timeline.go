@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -50,6 +51,37 @@ func (t *Timelines) Left(timeline uint32) (at pglogrepl.LSN, ok bool) {
 
 // Current returns the timeline on which the server writes.
 func (t *Timelines) Current() uint32 { return t.current }
+
+// fork returns where two histories part: what either holds from there on, the other does not. Without a
+// history on either side that is not known, and they count as one.
+func (t *Timelines) fork(u *Timelines) pglogrepl.LSN {
+	var start pglogrepl.LSN // of the timeline at i
+	for i := 0; t.known() && u.known(); i++ {
+		switch a, b := t.span(i), u.span(i); {
+		case a.timeline != b.timeline:
+			return start
+		case a.end != b.end:
+			return min(a.end, b.end)
+		case i == len(t.past):
+			return a.end
+		default:
+			start = a.end
+		}
+	}
+	return endless
+}
+
+// endless is the end of a timeline that was not left.
+const endless = pglogrepl.LSN(math.MaxUint64)
+
+func (t *Timelines) span(i int) timelineEnd {
+	if i < len(t.past) {
+		return t.past[i]
+	}
+	return timelineEnd{timeline: t.current, end: endless}
+}
+
+func (t *Timelines) known() bool { return t.current == 1 || len(t.past) > 0 }
 
 // readTimelines reads the history of the server's timeline through the replication connection.
 func (s *Server) readTimelines(ctx context.Context) (*Timelines, error) {

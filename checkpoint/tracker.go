@@ -156,6 +156,9 @@ func (t *Tracker) Oldest() (commitTime time.Time, ok bool) {
 	return time.Time{}, false
 }
 
+// Settled returns how many events are settled, from the first one on without a gap.
+func (t *Tracker) Settled() uint64 { return t.flight.base - 1 }
+
 // InFlight returns how many events are not settled, and the sum of their sizes.
 func (t *Tracker) InFlight() (events int, bytes int64) { return t.flight.events, t.flight.bytes }
 

@@ -42,6 +42,16 @@ func (m *model) settledUpTo(n int) bool {
 	return true
 }
 
+func (m *model) settled() (n uint64) {
+	for _, e := range m.events {
+		if !e.settled {
+			break
+		}
+		n++
+	}
+	return n
+}
+
 func (m *model) passed() pglogrepl.LSN {
 	if len(m.commits) == 0 {
 		return m.start
@@ -194,6 +204,7 @@ func TestTracker_Model(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				require.Equal(t, m.frontier(), tr.Frontier(), "frontier")
+				require.Equal(t, m.settled(), tr.Settled(), "settled")
 				require.GreaterOrEqual(t, tr.Frontier(), highest, "frontier regressed")
 				highest = tr.Frontier()
 				require.LessOrEqual(t, highest, m.received, "frontier beyond what was received")

@@ -25,7 +25,10 @@ func scrape(t *testing.T) families {
 	server, err := monitor.New(monitor.Config{
 		Stream: "orders", Slot: "orders", Version: "v1", Revision: "abc", Logger: zap.NewNop(),
 		Status: func() monitor.Status {
-			return monitor.Status{State: monitor.Streaming, LastReceived: now, LastEvent: now, LastProgress: now}
+			return monitor.Status{
+				State: monitor.Streaming, LastReceived: now, LastEvent: now, LastProgress: now, LastConfirmed: now,
+				Troubles: []monitor.Trouble{{Object: "topic orders", Since: now, Kind: "missing"}},
+			}
 		},
 		Lag: func(context.Context) (monitor.Lag, error) {
 			return monitor.Lag{WALStatus: "reserved", SafeWALBytes: new(int64)}, nil

@@ -44,7 +44,8 @@ func TestLag_BrokersAway(t *testing.T) {
 			require.Equal(t, walsender, s.walsender(), "the connection must stay")
 			confirmed = s.confirmed()
 		})
-		s.ready(http.StatusServiceUnavailable, "1 events wait, and the brokers have acknowledged nothing")
+		s.ready(http.StatusServiceUnavailable, "1 events wait, and the oldest has not been acknowledged",
+			"broker "+cluster.Addrs()[0]+": ")
 		code, _ := s.get("/livez")
 		require.Equal(t, http.StatusOK, code)
 		require.GreaterOrEqual(t, s.metric("walrelay_lag_seconds", ""), 3*senderTimeout.Seconds())

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"syscall"
@@ -137,8 +138,9 @@ func TestSlot_Lost(t *testing.T) {
 	})
 }
 
-// A registry that was copied to another server, as by a dump, is not mistaken for a stream of that
-// server. The shared server of another major is that other one.
+// An upgrade by pg_upgrade or by a dump carries the registry to a server with another system identifier. It is
+// not mistaken for a stream of that server; the operator's word lets it go on, with a slot that pg_upgrade has
+// kept or without one. The shared server of another major is that other one.
 func TestSlot_OtherServer(t *testing.T) {
 	t.Parallel()
 	testenv.ForMajors(t, func(t *testing.T, major int) {
@@ -146,30 +148,56 @@ func TestSlot_OtherServer(t *testing.T) {
 		if major == other {
 			other = 15
 		}
-		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 1)
-		f := follow(s)
-		relay := s.relay()
-		f.delivers()
-		s.free(relay, false)
+		for _, slotKept := range []bool{false, true} {
+			t.Run(fmt.Sprintf("slot kept %t", slotKept), func(t *testing.T) {
+				s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 1)
+				f := follow(s)
+				relay := s.relay()
+				f.delivers()
+				s.caughtUp()
+				s.free(relay, false)
 
-		var row string
-		require.NoError(t, s.db.QueryRow(t, "SELECT to_json(s)::text FROM walrelay.streams s").Scan(&row))
-		first := s.db
-		s.db = testenv.Postgres(t, other).Database(t)
-		s.set("WALRELAY_DATABASE_URL", s.db.DSN)
-		s.run("migrate")
-		s.db.Exec(t, "INSERT INTO walrelay.streams SELECT * FROM json_populate_record(NULL::walrelay.streams, $1)", row)
-		var here, there string
-		const identifier = "SELECT system_identifier::text FROM pg_control_system()"
-		require.NoError(t, first.QueryRow(t, identifier).Scan(&there))
-		require.NoError(t, s.db.QueryRow(t, identifier).Scan(&here))
+				old := s.db
+				s.db = testenv.Postgres(t, other).Database(t)
+				s.set("WALRELAY_DATABASE_URL", s.db.DSN)
+				s.run("migrate")
+				for _, table := range []string{"public.outbox", "walrelay.streams"} {
+					s.carry(old, table)
+				}
+				if slotKept {
+					s.db.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", s.slot)
+				}
+				var here, there string
+				const identifier = "SELECT system_identifier::text FROM pg_control_system()"
+				require.NoError(t, old.QueryRow(t, identifier).Scan(&there))
+				require.NoError(t, s.db.QueryRow(t, identifier).Scan(&here))
 
-		say := []string{`stream "` + s.slot + `"`, "system identifier " + there, here, "walrelay stream new-epoch " + s.slot}
-		fatal(t, s.start(), say...)
-		s.db.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", s.slot)
-		fatal(t, s.start(), say...)
-		f.goesOn()
+				fatal(t, s.start(), `stream "`+s.slot+`"`, "system identifier "+there, here, "walrelay stream new-epoch "+s.slot)
+				f.goesOn()
+				s.caughtUp()
+				v := s.verdict(f.ledger, s.topic)
+				require.NoError(t, v.Err())
+				require.Len(t, v.Epochs, 2)
+				require.Equal(t, 2, v.Records)
+			})
+		}
 	})
+}
+
+// carry copies the rows of a table from another database.
+func (s *setup) carry(from *testenv.Database, table string) {
+	s.t.Helper()
+	var rows bytes.Buffer
+	source, err := from.Conn.Acquire(s.t.Context())
+	require.NoError(s.t, err)
+	defer source.Release()
+	_, err = source.Conn().PgConn().CopyTo(s.t.Context(), &rows, "COPY "+table+" TO STDOUT")
+	require.NoError(s.t, err)
+	target, err := s.db.Conn.Acquire(s.t.Context())
+	require.NoError(s.t, err)
+	defer target.Release()
+	_, err = target.Conn().PgConn().CopyFrom(s.t.Context(), &rows, "COPY "+table+" FROM STDIN")
+	require.NoError(s.t, err)
 }
 
 // A slot that was made by hand is taken over where it stands.

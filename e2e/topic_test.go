@@ -18,13 +18,19 @@ func (s *setup) event(id, key, payload string) judge.Event {
 // duplicates. No epoch may have been raised: what is right only then would pass otherwise.
 func (s *setup) judge(ledger *judge.Ledger) *judge.Verdict {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
-	defer cancel()
-	source := judge.Source{Brokers: s.cluster.Addrs(), Topics: []string{s.topic}}
-	v, err := judge.Topics(ctx, source, ledger)
-	require.NoError(s.t, err)
+	v := s.verdict(ledger, s.topic)
 	require.NoError(s.t, v.Err(), v)
 	require.Len(s.t, v.Epochs, 1)
+	return v
+}
+
+// verdict is what the judge finds in topics as they are now.
+func (s *setup) verdict(ledger *judge.Ledger, topics ...string) *judge.Verdict {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
+	defer cancel()
+	v, err := judge.Topics(ctx, judge.Source{Brokers: s.cluster.Addrs(), Topics: topics}, ledger)
+	require.NoError(s.t, err)
 	return v
 }
 

@@ -28,8 +28,8 @@ func streaming() Status {
 		InFlightEvents: 5, InFlightBytes: 5000,
 		OldestUnsettled: now.Add(ahead - 2*time.Second), ClockOffset: ahead,
 		LastReceived: now.Add(-time.Second), LastEvent: now.Add(-1500 * time.Millisecond),
-		LastProgress: now.Add(-2 * time.Second), LastTick: now,
-		Transactions: 70, Events: 700, Reconnects: 1,
+		LastProgress: now.Add(-2 * time.Second), LastConfirmed: now.Add(-3 * time.Second), LastTick: now,
+		Transactions: 70, Events: 700, Reconnects: 1, Diverged: 9,
 		Ignored: map[string]uint64{"update": 3, "odd": 1}, Poison: map[string]uint64{"skipped": 2},
 		Errors: map[string]uint64{"kafka": 6},
 	}
@@ -65,7 +65,7 @@ func newFixture(t *testing.T) *fixture {
 			}
 			return Lag{}, errors.New("connection refused")
 		},
-		Limits: Limits{Progress: time.Minute, Receive: 30 * time.Second, Tick: 2 * time.Minute},
+		Limits: Limits{Progress: time.Minute, Confirm: time.Minute, Receive: 30 * time.Second, Tick: 2 * time.Minute},
 		Logger: zap.NewNop(), Now: noon,
 	})
 	require.NoError(t, err)

@@ -8,8 +8,10 @@ import (
 
 // Limits are the ages from which a stream counts as not ready or not alive.
 type Limits struct {
-	// Progress is how long a stream with events in flight may go without an acknowledgement.
+	// Progress is how long the oldest event in flight may go without an acknowledgement.
 	Progress time.Duration
+	// Confirm is how long the confirmed position may stay behind what is delivered without moving.
+	Confirm time.Duration
 	// Receive is the silence of the server from which a streaming connection counts as dead.
 	Receive time.Duration
 	// Tick is how long the stream's loop may take to go round, waiting for a retry included.
@@ -19,8 +21,9 @@ type Limits struct {
 // Ready decides /readyz and says why. A stream is ready when it
 //
 //   - stands by: another session holds the slot and this one will take over;
-//   - or streams, the server was heard within Receive, and nothing is in flight or something was
-//     acknowledged within Progress (or streaming began within these times).
+//   - or streams, the server was heard within Receive, and the oldest event in flight was acknowledged
+//     within Progress and what is delivered confirmed within Confirm, as far as there was any (or streaming
+//     began within these times).
 //
 // Catching up with a backlog is ready, however old that is; a stuck stream never is.
 func (l Limits) Ready(s *Status, now time.Time) (ready bool, reason string) {
@@ -41,24 +44,42 @@ func (l Limits) Ready(s *Status, now time.Time) (ready bool, reason string) {
 }
 
 func (l Limits) progress(s *Status, now time.Time) (ready bool, reason string) {
-	heard := s.LastReceived
-	if heard.Before(s.Since) {
-		heard = s.Since
+	since := func(moment time.Time) time.Duration {
+		if moment.Before(s.Since) {
+			moment = s.Since
+		}
+		return now.Sub(moment)
 	}
-	if silence := now.Sub(heard); silence > l.Receive {
+	if silence := since(s.LastReceived); silence > l.Receive {
 		return false, fmt.Sprintf("streaming: nothing received from PostgreSQL for %s (limit %s)",
 			silence.Round(time.Second), l.Receive)
 	}
-	moved := s.LastProgress
-	if moved.Before(s.Since) {
-		moved = s.Since
+	if still := since(s.LastProgress); s.InFlightEvents > 0 && still > l.Progress {
+		return false, fmt.Sprintf("streaming: %d events wait, and the oldest has not been acknowledged for %s (limit %s)%s",
+			s.InFlightEvents, still.Round(time.Second), l.Progress, s.troubles())
 	}
-	if still := now.Sub(moved); s.InFlightEvents > 0 && still > l.Progress {
-		return false, fmt.Sprintf("streaming: %d events wait, and the brokers have acknowledged nothing for %s (limit %s)",
-			s.InFlightEvents, still.Round(time.Second), l.Progress)
+	if still := since(s.LastConfirmed); still > l.Confirm {
+		return false, fmt.Sprintf("streaming: %s is delivered, and the confirmed position has stayed at %s for %s (limit %s)",
+			s.Frontier, s.Confirmed, still.Round(time.Second), l.Confirm)
 	}
 	return true, "streaming"
 }
+
+// troubles names what holds delivery up, one a line.
+func (s *Status) troubles() string {
+	var b strings.Builder
+	for i, t := range s.Troubles {
+		if i == shownTroubles {
+			fmt.Fprintf(&b, "\nand %d more", len(s.Troubles)-i)
+			break
+		}
+		fmt.Fprintf(&b, "\n%s: %s", t.Object, t.Reason)
+	}
+	return b.String()
+}
+
+// shownTroubles limits what /readyz and /metrics name: topics come from the rows, so there may be many.
+const shownTroubles = 20
 
 // stuck names the event and the command that releases it.
 func (s *Status) stuck() string {

@@ -9,7 +9,7 @@ import (
 
 func TestLimits_Ready(t *testing.T) {
 	t.Parallel()
-	limits := Limits{Progress: time.Minute, Receive: 30 * time.Second}
+	limits := Limits{Progress: time.Minute, Confirm: 2 * time.Minute, Receive: 30 * time.Second}
 	ago := func(d time.Duration) time.Time { return noon().Add(-d) }
 
 	for name, test := range map[string]struct {
@@ -33,7 +33,23 @@ func TestLimits_Ready(t *testing.T) {
 		}, true, "streaming"},
 		"no acknowledgement over the limit": {func(s *Status) {
 			s.InFlightEvents, s.LastProgress, s.Since = 7, ago(time.Minute+time.Second), ago(time.Hour)
-		}, false, "7 events wait, and the brokers have acknowledged nothing for 1m1s (limit 1m0s)"},
+		}, false, "7 events wait, and the oldest has not been acknowledged for 1m1s (limit 1m0s)"},
+		"what holds delivery up has a name": {func(s *Status) {
+			s.InFlightEvents, s.LastProgress, s.Since = 7, ago(time.Hour), ago(time.Hour)
+			s.Troubles = []Trouble{{Object: "topic a", Reason: "no such topic"}, {Object: "broker b:9092", Reason: "refused"}}
+		}, false, "(limit 1m0s)\ntopic a: no such topic\nbroker b:9092: refused"},
+		"trouble, and progress all the same": {func(s *Status) {
+			s.Troubles = []Trouble{{Object: "topic a"}}
+		}, true, "streaming"},
+		"confirmed at the limit": {func(s *Status) {
+			s.LastConfirmed, s.Since = ago(2*time.Minute), ago(time.Hour)
+		}, true, "streaming"},
+		"confirmed over the limit": {func(s *Status) {
+			s.LastConfirmed, s.Since = ago(2*time.Minute+time.Second), ago(time.Hour)
+		}, false, "1/200 is delivered, and the confirmed position has stayed at 1/100 for 2m1s (limit 2m0s)"},
+		"confirmed before a reconnect": {func(s *Status) {
+			s.LastConfirmed, s.Since = ago(time.Hour), ago(time.Minute)
+		}, true, "streaming"},
 		"no acknowledgement needed": {func(s *Status) {
 			s.InFlightEvents, s.LastProgress, s.Since = 0, ago(time.Hour), ago(time.Hour)
 		}, true, "streaming"},

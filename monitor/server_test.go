@@ -3,6 +3,7 @@ package monitor
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -40,7 +41,9 @@ func (f *fixture) scrape(t *testing.T) map[string]string {
 		}
 		require.Contains(t, line, `slot="orders_slot"`)
 		require.Contains(t, line, `stream="orders"`)
-		name, value, _ := strings.Cut(common.ReplaceAllString(line, ""), " ")
+		line = common.ReplaceAllString(line, "")
+		space := strings.LastIndexByte(line, ' ')
+		name, value := line[:space], line[space+1:]
 		samples[strings.NewReplacer(",}", "}", "{}", "").Replace(name)] = value
 	}
 	return samples
@@ -58,6 +61,8 @@ func TestMetrics_Values(t *testing.T) {
 		"walrelay_seconds_since_last_event":                "1.5",
 		"walrelay_seconds_since_last_received":             "1",
 		"walrelay_seconds_since_last_progress":             "2",
+		"walrelay_seconds_since_last_confirmed":            "3",
+		"walrelay_troubles":                                "0",
 		"walrelay_slot_active":                             "1",
 		`walrelay_slot_wal_status{status="reserved"}`:      "1",
 		`walrelay_slot_wal_status{status="lost"}`:          "0",
@@ -78,6 +83,7 @@ func TestMetrics_Values(t *testing.T) {
 		`walrelay_poison_events_total{action="skipped"}`:   "2",
 		`walrelay_poison_events_total{action="stopped"}`:   "0",
 		"walrelay_reconnects_total":                        "1",
+		"walrelay_diverged_events_total":                   "9",
 		`walrelay_errors_total{kind="kafka"}`:              "6",
 		"walrelay_lag_scrape_errors_total":                 "0",
 	} {
@@ -124,6 +130,44 @@ func TestMetrics_LagOfASilentServerIsAbsent(t *testing.T) {
 	lag := healthyLag()
 	f.lag.Store(&lag)
 	require.Contains(t, f.scrape(t), "walrelay_lag_confirmed_bytes")
+}
+
+// What holds delivery up has a name while it does, and its gauge goes with it. The topics come from the
+// rows, so there may be any number of them.
+func TestMetrics_Troubles(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	status := streaming()
+	for i := range 100 {
+		status.Troubles = append(status.Troubles, Trouble{
+			Object: fmt.Sprintf("topic %d", i), Since: noon().Add(-90 * time.Second), Kind: "missing", Reason: "no such topic",
+		})
+	}
+	f.status.Store(&status)
+	named := func(samples map[string]string) (n int) {
+		for name := range samples {
+			if strings.HasPrefix(name, "walrelay_trouble_seconds") {
+				n++
+			}
+		}
+		return n
+	}
+	samples := f.scrape(t)
+	require.Equal(t, "90", samples[`walrelay_trouble_seconds{error="missing",object="topic 0"}`])
+	require.Equal(t, "100", samples["walrelay_troubles"])
+	require.Equal(t, 20, named(samples))
+	_, body := f.get(t, "/status")
+	var doc struct{ Status struct{ Troubles []Trouble } }
+	require.NoError(t, json.Unmarshal([]byte(body), &doc))
+	require.Equal(t, status.Troubles, doc.Status.Troubles)
+
+	status.Troubles = nil
+	f.status.Store(&status)
+	samples = f.scrape(t)
+	require.Equal(t, "0", samples["walrelay_troubles"])
+	require.Zero(t, named(samples))
+	_, body = f.get(t, "/status")
+	require.NotContains(t, body, "troubles")
 }
 
 func TestMetrics_LagWaitsNoLongerThanASecond(t *testing.T) {

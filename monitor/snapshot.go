@@ -51,7 +51,21 @@ func (s snapshot) collectStream(m metrics) {
 	m.age("walrelay_seconds_since_last_received", "Time since the last byte from the server.", s.now, st.LastReceived)
 	m.age("walrelay_seconds_since_last_event", "Time since the last event was read.", s.now, st.LastEvent)
 	m.age("walrelay_seconds_since_last_progress",
-		"Time since something was last settled, or nothing was last found in flight.", s.now, st.LastProgress)
+		"Time since the oldest event in flight was last settled, or nothing was in flight.", s.now, st.LastProgress)
+	m.age("walrelay_seconds_since_last_confirmed",
+		"Time since the confirmed position last moved, or had nothing to move to.", s.now, st.LastConfirmed)
+	s.collectTroubles(m)
+}
+
+// collectTroubles names the oldest troubles and counts all of them.
+func (s snapshot) collectTroubles(m metrics) {
+	troubles := s.status.Troubles
+	m.gauge("walrelay_troubles", "Topics and brokers that hold delivery up at present.", float64(len(troubles)))
+	for _, t := range troubles[:min(len(troubles), shownTroubles)] {
+		m.gauge("walrelay_trouble_seconds",
+			"How long the topic or broker has held delivery up; absent otherwise, and for all but the oldest 20.",
+			max(0, s.now.Sub(t.Since).Seconds()), "object", t.Object, "error", t.Kind)
+	}
 }
 
 func (s snapshot) collectTotals(m metrics) {
@@ -59,6 +73,8 @@ func (s snapshot) collectTotals(m metrics) {
 	m.counter("walrelay_events_total", "Events read from the log.", st.Events)
 	m.counter("walrelay_transactions_total", "Transactions read from the log.", st.Transactions)
 	m.counter("walrelay_reconnects_total", "Connections to the server after the first.", st.Reconnects)
+	m.counter("walrelay_diverged_events_total",
+		"Events that were published, and are not in the database that took over.", st.Diverged)
 	m.counters("walrelay_ignored_changes_total", "Changes read that are not events.", "kind", st.Ignored,
 		"update", "delete", "truncate", "message", "insert")
 	m.counters("walrelay_poison_events_total", "Events that could not be delivered, by what was done.",

@@ -52,7 +52,10 @@ type Status struct {
 
 	LastReceived time.Time `json:"last_received,omitzero"`
 	LastEvent    time.Time `json:"last_event,omitzero"`
+	// LastProgress is when the oldest event in flight was last settled, or nothing was found in flight.
 	LastProgress time.Time `json:"last_progress,omitzero"`
+	// LastConfirmed is when the confirmed position last moved, or had nothing to move to.
+	LastConfirmed time.Time `json:"last_confirmed,omitzero"`
 	// LastTick is when the stream's loop last went round, in any state; zero when it does not tell.
 	LastTick time.Time `json:"last_tick,omitzero"`
 
@@ -61,6 +64,7 @@ type Status struct {
 	Ignored      map[string]uint64 `json:"ignored_changes,omitempty"` // by kind of change
 	Poison       map[string]uint64 `json:"poison_events,omitempty"`   // by what was done
 	Reconnects   uint64            `json:"reconnects"`
+	Diverged     uint64            `json:"diverged_events"`  // published, and unknown to the database that took over
 	Errors       map[string]uint64 `json:"errors,omitempty"` // by kind
 
 	LastError   string    `json:"last_error,omitempty"`
@@ -68,6 +72,16 @@ type Status struct {
 
 	// StuckOn is the event that waits for a verdict.
 	StuckOn *Poison `json:"stuck_on,omitempty"`
+	// Troubles is what holds delivery up at present, oldest first.
+	Troubles []Trouble `json:"troubles,omitempty"`
+}
+
+// Trouble is a topic or broker that cannot be worked with at present.
+type Trouble struct {
+	Object string    `json:"object"` // "topic orders", "broker host:9092", "brokers"
+	Since  time.Time `json:"since"`
+	Kind   string    `json:"kind"` // one of a few words
+	Reason string    `json:"reason"`
 }
 
 // Poison is an event that cannot be delivered. It holds nothing of the row but its id.

@@ -26,7 +26,7 @@ func (k *Kafka) answer(req *request, res *sarama.ProduceResponse, err error) {
 	if err != nil {
 		s.broken = true
 		if current && k.ctx.Err() == nil { // else we closed the connection ourselves
-			k.trouble.report(s.object(), err.Error(), now())
+			k.trouble.report(s.object(), err, now())
 			k.lookout.refresh()
 		}
 	}
@@ -79,14 +79,14 @@ func (k *Kafka) answerBatch(p *partition, b *batch, block *sarama.ProduceRespons
 	case err != nil:
 		p.fail(b, nil, true)
 	case block == nil:
-		k.hold(p.topic, &p.held, errNoAnswer.Error())
+		k.hold(p.topic, &p.held, errNoAnswer)
 		p.fail(b, nil, true)
 	default:
 		v := classify(block.Err)
 		switch v.class {
 		case acked:
 			k.unhold(p.topic, &p.held)
-			p.proven, p.attempts = now(), 0
+			p.proven, p.attempts = b.youngest(now()), 0
 			k.unmute(p)
 			return true
 		case order:
@@ -96,7 +96,7 @@ func (k *Kafka) answerBatch(p *partition, b *batch, block *sarama.ProduceRespons
 			}
 			p.fail(b, nil, false)
 		case retry:
-			k.hold(p.topic, &p.held, block.Err.Error()+" ("+v.reason+")")
+			k.hold(p.topic, &p.held, fmt.Errorf("%w (%s)", block.Err, v.reason))
 			k.lookout.refresh()
 			p.fail(b, nil, v.ambiguous)
 		case refuse:

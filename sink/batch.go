@@ -83,6 +83,18 @@ func (b *batch) add(e entry, c content) {
 	b.size += int(e.size) + deltaReserve
 }
 
+// youngest is the latest record timestamp, but not one in the future.
+func (b *batch) youngest(at time.Time) time.Time {
+	latest := int64(0)
+	for i := range b.entries {
+		latest = max(latest, b.entries[i].stamp)
+	}
+	if stamp := time.UnixMilli(latest); stamp.Before(at) {
+		return stamp
+	}
+	return at
+}
+
 // content returns the bytes of an entry, aliasing the batch's buffer.
 func (b *batch) content(e *entry) (c content) {
 	rest := b.buf[e.off:]

@@ -39,7 +39,7 @@ type Config struct {
 	Compression  sarama.CompressionCodec
 	BatchBytes   int           // most bytes, uncompressed, that a batch of several records takes
 	RequestBytes int           // most bytes, uncompressed, of a request of several batches
-	Timeout      time.Duration // how long the broker may wait for its replicas, and the sender for an answer beyond that
+	Timeout      time.Duration // for the answer to a request; half of it is the broker's to wait for its replicas
 	BackoffMin   time.Duration // between attempts, doubling, jittered; here never more than two seconds
 	BackoffMax   time.Duration
 
@@ -102,6 +102,9 @@ func (c *Config) Validate() error {
 	rule(c.Logger != nil && c.Observer != nil && c.Now != nil, "sink: Logger, Observer and Now are needed")
 	return errors.Join(errs...)
 }
+
+// replicaWait is how long a broker may wait for its replicas. What has not come back in Timeout never will.
+func (c *Config) replicaWait() time.Duration { return c.Timeout / 2 }
 
 func (c *Config) setDefaults() {
 	if c.RequestBytes == 0 {

@@ -139,7 +139,7 @@ func (c *coordinator) try(ctx context.Context, verb string, request func(*sarama
 			attempt++
 			wait = c.k.backoff(attempt)
 			c.k.mu.Lock()
-			c.k.trouble.report(object, verb+": "+err.Error(), now())
+			c.k.trouble.report(object, fmt.Errorf("%s: %w", verb, err), now())
 			c.k.mu.Unlock()
 		}
 		if coded && moved(code) {

@@ -17,8 +17,9 @@
 // A batch carries (producer id, epoch, first sequence). The broker accepts sequences of a partition
 // only in order and drops repeats, but a broker that holds no state for a producer id accepts any
 // first sequence (KAFKA-15591). Therefore a partition has one batch in flight until this id and
-// epoch has been acknowledged there, and again after any error and after an hour of silence; up to
-// five afterwards, which is as many batches as the broker remembers.
+// epoch has been acknowledged there, and again after any error and while the records acknowledged last
+// are older than an hour, by which the broker counts; up to five otherwise, which is as many batches as
+// the broker remembers.
 //
 // A partition whose batch met a retriable error is muted until all its batches in flight have
 // answered; then they go back to the head of the queue and are resent unchanged, in order.

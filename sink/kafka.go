@@ -146,7 +146,7 @@ func (c *Config) sarama(dial proxy.Dialer) (*sarama.Config, error) {
 	conf.Net.MaxOpenRequests = 2 * maxInFlight
 	conf.Net.DialTimeout = c.Timeout
 	conf.Net.WriteTimeout = c.Timeout
-	conf.Net.ReadTimeout = 2 * c.Timeout // an answer may take Timeout by right
+	conf.Net.ReadTimeout = c.Timeout
 	conf.Net.Proxy.Enable = true
 	conf.Net.Proxy.Dialer = dial
 	if c.TLS != nil {

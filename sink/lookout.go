@@ -52,7 +52,7 @@ func (l *lookout) loop(ctx context.Context) error {
 		}
 		if err != nil && ctx.Err() == nil {
 			l.k.mu.Lock()
-			l.k.trouble.report("brokers", err.Error(), now())
+			l.k.trouble.report("brokers", err, now())
 			l.k.mu.Unlock()
 		}
 		attempt++
@@ -84,7 +84,7 @@ func (l *lookout) look(ctx context.Context) (bool, error) {
 	var names, fresh []string
 	for name, t := range k.topics {
 		names = append(names, name)
-		if t.limit == 0 || t.doubted {
+		if t.limit == 0 || t.doubted || t.limbo != nil {
 			fresh = append(fresh, name)
 			t.doubted = false
 		}
@@ -133,19 +133,16 @@ func (l *lookout) apply(t *topic, f finding) bool {
 		return false
 	}
 	if f.err != nil {
-		k.hold(t, &t.absent, f.err.Error())
+		k.hold(t, &t.absent, f.err)
 		if errors.Is(f.err, sarama.ErrUnknownTopicOrPartition) {
 			k.vanish(t)
 		}
 		return false
 	}
-	if f.info.limit == 0 {
-		f.info.limit = t.limit
-	}
 	k.adopt(t, f.info)
 	for id, leader := range f.info.leaders {
 		if leader < 0 || k.senders[leader] == nil {
-			k.hold(t, &t.absent, fmt.Sprintf("partition %d has no leader", id))
+			k.hold(t, &t.absent, fmt.Errorf("partition %d: %w", id, sarama.ErrLeaderNotAvailable))
 			return false
 		}
 	}
@@ -208,7 +205,7 @@ func (l *lookout) finding(ctx context.Context, m *sarama.TopicMetadata, configs 
 		if !k.cfg.CreateTopics {
 			return finding{err: fmt.Errorf("%w: create it, or set WALRELAY_CREATE_TOPICS", m.Err)}
 		}
-		err := k.admin.create(ctx, m.Name, k.newTopic(m.Name), k.cfg.Timeout)
+		err := k.admin.create(ctx, m.Name, k.newTopic(m.Name), k.cfg.replicaWait())
 		if err != nil {
 			return finding{err: fmt.Errorf("create the topic: %w", err)}
 		}

@@ -15,7 +15,10 @@ import (
 const maxInFlight = 5
 
 // provenFor is how long after its last acknowledgement a partition counts as one whose broker holds
-// state for our producer id: brokers drop it after producer.id.expiration.ms, a day by default.
+// state for our producer id: brokers drop it after producer.id.expiration.ms, a day by default. They count
+// from the latest timestamp in the last batch, not from when they wrote it
+// (org.apache.kafka.storage.internals.log.ProducerStateManager.isProducerExpired), so old events leave no
+// state for long, however many there are.
 const provenFor = time.Hour
 
 // partition is one partition of a topic in the present run. Everything is guarded by Kafka.mu.
@@ -37,7 +40,7 @@ type partition struct {
 	notBefore    time.Time
 	attempts     int
 	nextSequence int32
-	proven       time.Time
+	proven       time.Time // from when on the broker's state ages
 }
 
 // busy reports whether the partition has anything that is not acknowledged.

@@ -42,6 +42,16 @@ func TestPartition_IsProvenAnewAfterAnError(t *testing.T) {
 	require.False(t, func() bool { ok, _ := p.sendable(s, now().Add(2*provenFor)); return ok }(), "proof ages")
 }
 
+// What the broker knows of a producer ages from the latest timestamp in its last batch.
+func TestBatch_Youngest(t *testing.T) {
+	t.Parallel()
+	at := now().Truncate(time.Millisecond)
+	b := &batch{entries: []entry{{stamp: 1}, {stamp: at.Add(-time.Minute).UnixMilli()}, {stamp: 2}}}
+	require.Equal(t, at.Add(-time.Minute), b.youngest(at))
+	b.entries[0].stamp = at.Add(time.Minute).UnixMilli()
+	require.Equal(t, at, b.youngest(at))
+}
+
 func TestNewRefusal_IgnoresIndexesOutsideTheBatch(t *testing.T) {
 	t.Parallel()
 	r := newRefusal(&sarama.ProduceResponseBlock{

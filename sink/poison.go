@@ -50,8 +50,6 @@ func (k *Kafka) putPoison(p checkpoint.Poison) {
 
 // oversize is the poison of a record that is larger than its topic takes.
 func (k *Kafka) oversize(t *topic, e entry, c content) (stuck bool) {
-	t.doubted = true
-	k.lookout.refresh()
 	if e.poison != nil { // a dead letter that fits nowhere
 		p := *e.poison
 		p.Action = checkpoint.Unfit

@@ -262,9 +262,11 @@ func TestPoison_Unfit(t *testing.T) {
 		s.event("orders", "a", value(make([]byte, 2000))), s.event("orders", "a"))
 	k.Flush()
 	s.until("all", func() bool { return len(s.settled) == 2 && len(s.poison) == 2 })
-	require.Equal(t, checkpoint.Unfit, s.poison[0].Action)
-	require.EqualValues(t, 3, s.poison[0].Seq)
-	require.Equal(t, checkpoint.DeadLettered, s.poison[1].Action)
+	actions := map[uint64]checkpoint.Action{} // in no particular order: the limit is read again first
+	for _, p := range s.poison {
+		actions[p.Seq] = p.Action
+	}
+	require.Equal(t, map[uint64]checkpoint.Action{2: checkpoint.DeadLettered, 3: checkpoint.Unfit}, actions)
 	require.Len(t, consume(t, c.ListenAddrs(), 1, "dead")[0].Value, 1000)
 }
 
@@ -281,12 +283,7 @@ func TestPoison_LimitLowered(t *testing.T) {
 	s := begin(t, k, checkpoint.Run{})
 	s.some("orders", 100)
 	s.settle()
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-	require.NoError(t, err)
-	defer client.Close()
-	_, err = kadm.NewClient(client).AlterTopicConfigs(context.Background(),
-		[]kadm.AlterConfig{{Name: "max.message.bytes", Value: new("4000")}}, "orders")
-	require.NoError(t, err)
+	setLimit(t, c, "orders", "4000")
 	s.publish(s.event("orders", "a", value(make([]byte, 5000))))
 	s.some("orders", 1000)
 	s.until("all", func() bool { return len(s.settled) == 1100 && len(s.poison) == 1 })
@@ -298,6 +295,42 @@ func TestPoison_LimitLowered(t *testing.T) {
 		return k.topics["orders"].limit
 	}
 	require.Eventually(t, func() bool { return limit() == 4000 }, patience, time.Millisecond)
+}
+
+// A limit that was raised since it was read binds no longer: not for what is too large by the old one,
+// and what follows that stays behind it.
+func TestPoison_LimitRaised(t *testing.T) {
+	t.Parallel()
+	c := fakeKafka(t)
+	require.NoError(t, c.CreateTopic("orders", 1, map[string]string{"max.message.bytes": "4000"}))
+	k := start(t, c.ListenAddrs(), func(c *Config) { c.OnPoison = Skip })
+	s := begin(t, k, checkpoint.Run{})
+	s.some("orders", 100)
+	s.publish(s.event("orders", "a", value(make([]byte, 5000))))
+	s.until("the first", func() bool { return len(s.settled) == 100 && len(s.poison) == 1 })
+	setLimit(t, c, "orders", "8000")
+	s.publish(s.event("orders", "a", value(make([]byte, 5000))))
+	s.some("orders", 100)
+	s.publish(s.event("orders", "a", value(make([]byte, 9000))))
+	s.some("orders", 100)
+	s.until("all", func() bool { return len(s.settled) == 301 && len(s.poison) == 2 })
+	require.EqualValues(t, 101, s.poison[0].Seq)
+	require.EqualValues(t, 203, s.poison[1].Seq)
+	require.Contains(t, s.poison[1].Reason, "is 8000")
+	records := consume(t, c.ListenAddrs(), 301, "orders")
+	require.Len(t, records[100].Value, 5000)
+	require.Equal(t, slices.Concat(numbers(103, 202), numbers(204, 303)), values(records[101:]))
+}
+
+func setLimit(t *testing.T, c *kfake.Cluster, topic, bytes string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	require.NoError(t, err)
+	defer client.Close()
+	answers, err := kadm.NewClient(client).AlterTopicConfigs(context.Background(),
+		[]kadm.AlterConfig{{Name: "max.message.bytes", Value: &bytes}}, topic)
+	require.NoError(t, err)
+	require.NoError(t, answers[0].Err)
 }
 
 // Neighbours of a refused record are delivered although something else has ended what is accepted.

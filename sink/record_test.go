@@ -185,14 +185,15 @@ func TestTrouble_AnOutageIsAFewLines(t *testing.T) {
 	t.Parallel()
 	core, lines := logs.New(zap.InfoLevel)
 	trouble := newTrouble(zap.New(core))
-	at := time.Now()
-	trouble.report("topic a", "no leader", at)
+	at, noLeader := time.Now(), fmt.Errorf("partition 1: %w", sarama.ErrLeaderNotAvailable)
+	trouble.report("topic a", noLeader, at)
 	for i := range 600 { // two reasons that alternate for five minutes
 		at = at.Add(500 * time.Millisecond)
-		trouble.report("topic a", []string{"no leader", "not enough replicas"}[i%2], at)
+		trouble.report("topic a", []error{noLeader, sarama.ErrNotEnoughReplicas}[i%2], at)
 	}
 	require.LessOrEqual(t, lines.Len(), 61)
 	require.Len(t, trouble.list(), 1)
+	require.Equal(t, "replicas", trouble.list()[0].Kind)
 	trouble.clear("topic a", at)
 	trouble.clear("topic a", at)
 	require.Equal(t, 1, lines.FilterMessage("delivery goes on").Len())

@@ -223,7 +223,7 @@ func (s *sender) take() *request {
 func (s *sender) produce(req *request, id producerID) {
 	pr := &sarama.ProduceRequest{
 		RequiredAcks: sarama.WaitForAll,
-		Timeout:      int32(s.k.cfg.Timeout / time.Millisecond),
+		Timeout:      int32(s.k.cfg.replicaWait() / time.Millisecond),
 		Version:      8, // record errors (KIP-467) without the second encoding that version 9's lengths cost
 	}
 	if s.k.tx != nil {
@@ -253,7 +253,7 @@ func (s *sender) connect(addr string) bool {
 	if err != nil {
 		s.attempts++
 		s.notBefore = now().Add(k.backoff(s.attempts))
-		k.trouble.report(s.object(), err.Error(), now())
+		k.trouble.report(s.object(), err, now())
 		k.lookout.refresh()
 		return false
 	}

@@ -57,7 +57,7 @@ func (s *states) find(ctx context.Context, recorded int32) (*topicInfo, error) {
 	name := k.cfg.StateTopic
 	info, err := k.lookout.require(ctx, name)
 	for attempt := 1; absent(err); attempt++ {
-		err = k.admin.create(ctx, name, k.newTopic(name), k.cfg.Timeout)
+		err = k.admin.create(ctx, name, k.newTopic(name), k.cfg.replicaWait())
 		if attempt == 1 && err == nil {
 			k.log.Info("topic created", zap.String("topic", name))
 		}

@@ -9,7 +9,8 @@ import (
 )
 
 // topic is one topic of the present run. Until its metadata is known its records wait in limbo,
-// since the partition depends on the partition count.
+// since the partition depends on the partition count. So does a record that seems too large, and
+// whatever comes behind it, until the limit has been read again: it may have been raised.
 type topic struct {
 	name       string
 	dead       bool // the dead-letter topic: no position fence, so its partition count may change
@@ -18,6 +19,7 @@ type topic struct {
 	limit      int  // max.message.bytes
 	full       int  // bytes of records that a batch of several takes
 	doubted    bool // the limit may have changed
+	sure       bool // the limit has just been read, for the records in limbo
 
 	limbo   *batch
 	asked   time.Time // when metadata was first asked for
@@ -29,8 +31,8 @@ type topic struct {
 // topicInfo is what the cluster says of a topic.
 type topicInfo struct {
 	leaders []int32 // by partition; -1 without a leader
-	limit   int
-	cleanup string // cleanup.policy, if it was asked for and may be read
+	limit   int     // 0: not asked for
+	cleanup string  // cleanup.policy, if it was asked for and may be read
 }
 
 // topic returns the topic of that name, asking for its metadata when it is new; nil when the name
@@ -57,14 +59,16 @@ func (k *Kafka) place(t *topic, e entry, c content) (stuck bool) {
 		return k.poison(t.name, e, c, "the topic is the one of walrelay's states")
 	case t.missing && k.cfg.OnPoison != Stop:
 		return k.poison(t.name, e, c, "the topic does not exist")
-	case t.partitions == nil:
-		if t.limbo == nil {
-			t.limbo = k.newBatch()
-		}
-		t.limbo.add(e, c)
+	case t.partitions == nil || t.limbo != nil:
+		t.wait(k, e, c)
 		return false
 	case int(e.size)+batchOverhead > t.limit:
-		return k.oversize(t, e, c)
+		if t.sure {
+			return k.oversize(t, e, c)
+		}
+		t.wait(k, e, c)
+		k.lookout.refresh()
+		return false
 	}
 	hash := c.key
 	if hash == nil {
@@ -88,12 +92,24 @@ func (k *Kafka) place(t *topic, e entry, c content) (stuck bool) {
 	return false
 }
 
+// wait puts a record into limbo.
+func (t *topic) wait(k *Kafka, e entry, c content) {
+	if t.limbo == nil {
+		t.limbo = k.newBatch()
+	}
+	t.limbo.add(e, c)
+}
+
 // adopt takes over what the cluster says of a topic. Called with mu held.
 func (k *Kafka) adopt(t *topic, info *topicInfo) {
 	if k.run.failed || !t.dead && !t.state && !k.fence(t, info) {
 		return
 	}
-	t.limit, t.missing = info.limit, false
+	fresh := info.limit > 0
+	if fresh {
+		t.limit = info.limit
+	}
+	t.missing = false
 	t.full = min(k.cfg.BatchBytes, t.limit) - batchOverhead
 	if k.cfg.Compression != sarama.CompressionNone {
 		t.full = min(t.full, t.limit-(expanded(t.limit)-t.limit)-batchOverhead)
@@ -104,9 +120,10 @@ func (k *Kafka) adopt(t *topic, info *topicInfo) {
 	for _, p := range t.partitions {
 		k.lead(p, info.leaders[p.id])
 	}
-	if limbo := t.limbo; limbo != nil {
-		t.limbo = nil
+	if limbo := t.limbo; limbo != nil && fresh {
+		t.limbo, t.sure = nil, true
 		k.replay(t, limbo)
+		t.sure = false
 	}
 }
 

@@ -1,17 +1,21 @@
 package sink
 
 import (
+	"errors"
+	"net"
 	"slices"
 	"time"
 
+	"github.com/IBM/sarama"
 	"go.uber.org/zap"
 )
 
 // Trouble is something that keeps a topic or a broker from working at present.
 type Trouble struct {
-	Object string // "topic orders" or "broker host:9092"
+	Object string // "topic orders", "broker host:9092", or "brokers" when none tells of the topics
 	Since  time.Time
 	Error  string
+	Kind   string // one of a few words for Error
 }
 
 // trouble keeps the present troubles and logs their beginning, change and end, and a reminder once
@@ -34,7 +38,8 @@ const (
 
 func newTrouble(log *zap.Logger) *trouble { return &trouble{log: log, present: map[string]*troubled{}} }
 
-func (t *trouble) report(object, problem string, at time.Time) {
+func (t *trouble) report(object string, err error, at time.Time) {
+	problem := err.Error()
 	p := t.present[object]
 	if p == nil {
 		p = &troubled{Trouble: Trouble{Object: object, Since: at}}
@@ -44,7 +49,7 @@ func (t *trouble) report(object, problem string, at time.Time) {
 	if p.Error != problem {
 		quiet = troubleChange
 	}
-	p.Error = problem
+	p.Error, p.Kind = problem, kindOf(err)
 	if at.Sub(p.logged) < quiet {
 		return
 	}
@@ -72,13 +77,47 @@ func (t *trouble) list() []Trouble {
 	return list
 }
 
+// kindOf sorts an error, whose text may name ports and the like, into one of a few kinds.
+func kindOf(err error) string {
+	var code sarama.KError
+	var network net.Error
+	switch {
+	case errors.As(err, &code):
+		return kindOfAnswer(code)
+	case errors.As(err, &network) && network.Timeout():
+		return "timeout"
+	default:
+		return "connection"
+	}
+}
+
+func kindOfAnswer(code sarama.KError) string {
+	switch code {
+	case sarama.ErrUnknownTopicOrPartition:
+		return "missing"
+	case sarama.ErrNotLeaderForPartition, sarama.ErrLeaderNotAvailable, sarama.ErrFencedLeaderEpoch,
+		sarama.ErrUnknownLeaderEpoch, sarama.ErrReplicaNotAvailable, sarama.ErrBrokerNotAvailable:
+		return "leader"
+	case sarama.ErrNotEnoughReplicas, sarama.ErrNotEnoughReplicasAfterAppend:
+		return "replicas"
+	case sarama.ErrRequestTimedOut:
+		return "timeout"
+	case sarama.ErrTopicAuthorizationFailed, sarama.ErrClusterAuthorizationFailed, sarama.ErrSASLAuthenticationFailed:
+		return "authorization"
+	case sarama.ErrThrottlingQuotaExceeded:
+		return "quota"
+	default:
+		return "broker"
+	}
+}
+
 // hold notes one reason, kept in held, why events of a topic have to wait.
-func (k *Kafka) hold(t *topic, held *bool, problem string) {
+func (k *Kafka) hold(t *topic, held *bool, err error) {
 	if !*held {
 		*held = true
 		t.held++
 	}
-	k.trouble.report("topic "+t.name, problem, now())
+	k.trouble.report("topic "+t.name, err, now())
 }
 
 // unhold takes the reason back. The topic is out of trouble with its last one.

@@ -23,22 +23,11 @@ type Database struct {
 // Database creates a database for one test.
 func (s *Server) Database(t testing.TB) *Database {
 	t.Helper()
-	db := &Database{Name: uniqueName(t), server: s}
-	db.DSN = s.DSN(db.Name)
-	s.Exec(t, "CREATE DATABASE "+db.Name)
-
-	cfg, err := pgxpool.ParseConfig(s.SocketDSN(db.Name))
-	if err != nil {
-		t.Fatalf("parse DSN: %v", err)
-	}
-	cfg.MaxConns = 16
-	if db.Conn, err = pgxpool.NewWithConfig(context.Background(), cfg); err != nil {
-		t.Fatalf("open pool: %v", err)
-	}
+	name := uniqueName(t)
+	s.Exec(t, "CREATE DATABASE "+name)
+	db := s.open(t, name)
 	t.Cleanup(func() {
-		if !db.closePool() {
-			t.Errorf("test ends with a connection or transaction of db.Conn still in its hands")
-		}
+		db.close(t)
 		if s.private { // which goes as a whole, if it is still there
 			return
 		}
@@ -47,6 +36,35 @@ func (s *Server) Database(t testing.TB) *Database {
 		}
 	})
 	return db
+}
+
+// On is the same database on another private server: a standby of the first one.
+func (db *Database) On(t testing.TB, s *Server) *Database {
+	t.Helper()
+	other := s.open(t, db.Name)
+	t.Cleanup(func() { other.close(t) })
+	return other
+}
+
+func (s *Server) open(t testing.TB, name string) *Database {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(s.SocketDSN(name))
+	if err != nil {
+		t.Fatalf("parse DSN: %v", err)
+	}
+	cfg.MaxConns = 16
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatalf("open pool: %v", err)
+	}
+	return &Database{Name: name, DSN: s.DSN(name), Conn: pool, server: s}
+}
+
+func (db *Database) close(t testing.TB) {
+	t.Helper()
+	if !db.closePool() {
+		t.Errorf("test ends with a connection or transaction of db.Conn still in its hands")
+	}
 }
 
 // closePool gives up when a connection is not given back, as by a test that failed meanwhile:

@@ -110,7 +110,9 @@ func (s *Settings) monitorConfig(
 		Status: status, Lag: lag,
 		Limits: monitor.Limits{
 			Progress: s.ProgressTimeout.Value,
-			Receive:  s.ReceiveTimeout.Value,
+			// What is delivered is recorded within one interval and reported within the next.
+			Confirm: s.ProgressTimeout.Value + 2*s.StatusInterval.Value,
+			Receive: s.ReceiveTimeout.Value,
 			// A round may wait for a connection that is silent and then for the longest pause.
 			Tick: 2 * (s.ReceiveTimeout.Value + s.BackoffMax.Value + connectTimeout),
 		},

@@ -46,8 +46,9 @@ var errStreamEnded = errors.New("the stream has ended")
 // the monitor, which it needs for that, stop.
 func stream(ctx context.Context, s *Settings, log *zap.Logger) error {
 	var relay *cdc.Stream
+	var kafka *sink.Kafka
 	watch, err := monitor.New(s.monitorConfig(log,
-		func() monitor.Status { return shownStatus(relay.Status()) },
+		func() monitor.Status { return shownStatus(relay.Status(), kafka.Troubles()) },
 		func(ctx context.Context) (monitor.Lag, error) {
 			lag, err := relay.Lag(ctx)
 			return shownLag(lag), err
@@ -61,8 +62,7 @@ func stream(ctx context.Context, s *Settings, log *zap.Logger) error {
 	}
 	sinkConfig.Observer = watch.Observer()
 	sinkConfig.Now = func() time.Time { return time.Now().Add(relay.ClockOffset()) }
-	kafka, err := sink.New(sinkConfig)
-	if err != nil {
+	if kafka, err = sink.New(sinkConfig); err != nil {
 		return fmt.Errorf("configure the sink: %w", err)
 	}
 	if relay, err = cdc.New(s.cdcConfig(log, sinkConfig.Topic.Columns()), kafka); err != nil {

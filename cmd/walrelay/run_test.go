@@ -17,6 +17,7 @@ import (
 	"github.com/walrelay/walrelay/cdc"
 	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/monitor"
+	"github.com/walrelay/walrelay/sink"
 )
 
 // output collects what several goroutines write.
@@ -111,15 +112,17 @@ func TestShown_CarriesEverything(t *testing.T) {
 	shown := shownStatus(cdc.Status{
 		State: cdc.StateStuck, Since: now, Reason: "r", SystemID: "s", Epoch: 1, Timeline: 2,
 		Received: 3, Frontier: 4, Confirmed: 5, InFlightEvents: 6, InFlightBytes: 7,
-		OldestUnsettled: now, ClockOffset: 8, LastReceived: now, LastEvent: now, LastProgress: now, LastTick: now,
+		OldestUnsettled: now, ClockOffset: 8, LastReceived: now, LastEvent: now, LastProgress: now,
+		LastConfirmed: now, LastTick: now,
 		Transactions: 9, Events: 10, Ignored: map[string]uint64{"update": 1},
 		Poison:     map[checkpoint.Action]uint64{checkpoint.Skipped: 2},
-		Reconnects: 11, Errors: map[string]uint64{"kafka": 3}, LastError: "e", LastErrorAt: now,
+		Reconnects: 11, Diverged: 13, Errors: map[string]uint64{"kafka": 3}, LastError: "e", LastErrorAt: now,
 		Stuck: &checkpoint.Poison{EventID: "id", Table: "t", Topic: "p", Reason: "why", Size: 12},
-	})
+	}, []sink.Trouble{{Object: "topic a", Since: now, Kind: "missing", Error: "why"}})
 	require.Empty(t, zeroFields(t, shown))
 	require.Equal(t, monitor.Stuck, shown.State)
 	require.Equal(t, uint64(2), shown.Poison["skipped"])
+	require.Equal(t, []monitor.Trouble{{Object: "topic a", Since: now, Kind: "missing", Reason: "why"}}, shown.Troubles)
 	require.Equal(t, checkpoint.Position{}.String(), shown.StuckOn.Position)
 
 	require.Empty(t, zeroFields(t, shownLag(cdc.Lag{

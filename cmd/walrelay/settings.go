@@ -62,7 +62,7 @@ type Settings struct {
 	KafkaSASLPasswordFile Text   `name:"kafka-sasl-password-file" group:"Kafka security" help:"File that holds the password."`
 
 	AdminAddr       Text     `group:"Operation" default:":8080" help:"Address of /metrics, /livez, /readyz and /status. Empty: no admin server."`
-	ProgressTimeout Duration `group:"Operation" default:"60s" help:"Time without an acknowledgement, while events wait, after which /readyz answers 503."`
+	ProgressTimeout Duration `group:"Operation" default:"60s" help:"Time that the oldest event may wait for its acknowledgement, and what is delivered for its confirmation, before /readyz answers 503."`
 	LogLevel        Choice   `group:"Operation" default:"info" choices:"debug,info,warn,error" help:"Least severe level that is logged."`
 	LogFormat       Choice   `group:"Operation" default:"json" choices:"json,console" help:"Format of the log on standard error."`
 }

@@ -3,23 +3,29 @@ package main
 import (
 	"github.com/walrelay/walrelay/cdc"
 	"github.com/walrelay/walrelay/monitor"
+	"github.com/walrelay/walrelay/sink"
 )
 
-// shownStatus is the stream's status as the monitor shows it.
-func shownStatus(s cdc.Status) monitor.Status {
+// shownStatus is the stream's status, and what troubles the sink, as the monitor shows it.
+func shownStatus(s cdc.Status, troubles []sink.Trouble) monitor.Status {
 	shown := monitor.Status{
 		State: monitor.State(s.State), Since: s.Since, Reason: s.Reason,
 		SystemID: s.SystemID, Epoch: s.Epoch, Timeline: s.Timeline,
 		Received: monitor.LSN(s.Received), Frontier: monitor.LSN(s.Frontier), Confirmed: monitor.LSN(s.Confirmed),
 		InFlightEvents: s.InFlightEvents, InFlightBytes: s.InFlightBytes,
 		OldestUnsettled: s.OldestUnsettled, ClockOffset: s.ClockOffset,
-		LastReceived: s.LastReceived, LastEvent: s.LastEvent, LastProgress: s.LastProgress, LastTick: s.LastTick,
+		LastReceived: s.LastReceived, LastEvent: s.LastEvent, LastProgress: s.LastProgress,
+		LastConfirmed: s.LastConfirmed, LastTick: s.LastTick,
 		Transactions: s.Transactions, Events: s.Events, Ignored: s.Ignored,
-		Poison: make(map[string]uint64, len(s.Poison)), Reconnects: s.Reconnects, Errors: s.Errors,
+		Poison: make(map[string]uint64, len(s.Poison)), Reconnects: s.Reconnects, Diverged: s.Diverged, Errors: s.Errors,
 		LastError: s.LastError, LastErrorAt: s.LastErrorAt,
 	}
 	for action, n := range s.Poison {
 		shown.Poison[string(action)] = n
+	}
+	for _, t := range troubles {
+		shown.Troubles = append(shown.Troubles,
+			monitor.Trouble{Object: t.Object, Since: t.Since, Kind: t.Kind, Reason: t.Error})
 	}
 	if p := s.Stuck; p != nil {
 		shown.StuckOn = &monitor.Poison{

@@ -26,7 +26,8 @@ func (c *command) withRegistry(ctx context.Context, name string, use func(*cdc.R
 	}
 	config := &cdc.Config{
 		ConnString: cdc.Secret(c.settings.DatabaseURL.Reveal()), ConnectTimeout: connectTimeout,
-		Stream: c.settings.StreamName(), Slot: c.settings.Slot.Text,
+		ReceiveTimeout: c.settings.ReceiveTimeout.Value,
+		Stream:         c.settings.StreamName(), Slot: c.settings.Slot.Text,
 	}
 	if name != "" {
 		config.Stream = name

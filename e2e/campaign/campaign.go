@@ -25,6 +25,9 @@ const (
 func campaign(ctx context.Context, t testing.TB, opts options) *report {
 	t.Helper()
 	t.Logf("seed %d, PostgreSQL %d, %s, for %v", opts.seed, opts.postgres, opts.delivery, opts.duration)
+	if opts.faults = possible(opts.faults, opts.postgres, t.Logf); len(opts.faults) == 0 {
+		t.Fatalf("no fault is left")
+	}
 	w := newWorld(t, opts)
 	if opts.logs != "" {
 		defer func() {
@@ -155,8 +158,8 @@ func (w *world) judge(ctx context.Context, load *workload, episodes []episode) *
 		w.t.Errorf("settle: %v", err) // and judge all the same
 	}
 	w.relays.stopAll()
-	for _, crash := range w.relays.crashes() {
-		w.t.Errorf("%s", crash)
+	for _, fault := range append(w.relays.crashes(), w.relays.unforeseen()...) {
+		w.t.Errorf("%s", fault)
 	}
 	r := &report{
 		Seed: w.options.seed, Postgres: fmt.Sprintf("%d.%d", w.server.Version/10000, w.server.Version%10000),
@@ -187,6 +190,9 @@ func (w *world) judge(ctx context.Context, load *workload, episodes []episode) *
 	// A request that the network or a stopped process delays is the late write of a zombie, too.
 	if err := verdict.Err(judge.GapInRepeat); err != nil {
 		w.t.Errorf("%v", err)
+	}
+	if n := len(verdict.Timelines); n != w.failovers+1 {
+		w.t.Errorf("positions have %d timelines after %d failovers", n, w.failovers)
 	}
 	if w.options.delivery == exactlyOnce && verdict.Duplicates > 0 {
 		w.t.Errorf("%d duplicates in spite of exactly-once", verdict.Duplicates)

@@ -3,8 +3,11 @@ package main
 import (
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +40,8 @@ func TestCampaign(t *testing.T) {
 	var err error
 	// Those that take long are left to longer campaigns, so that every one of these has its turn.
 	opts.faults, err = selectFaults("relay-kill,relay-crash-loop,relay-term,pg-crash,walsender-terminate," +
-		"alter-publication,broker-kill,move-leaders,add-partitions,pg-cut,kafka-reset,kafka-outage")
+		"alter-publication,broker-kill,move-leaders,add-partitions,pg-cut,kafka-reset,kafka-outage," +
+		"pg-credentials,kafka-credentials")
 	require.NoError(t, err)
 
 	r := campaign(t.Context(), t, opts)
@@ -68,6 +72,58 @@ func TestSelectFaults(t *testing.T) {
 	require.Len(t, some, len(relayFaults())+1)
 	_, err = selectFaults("relay,typo")
 	require.ErrorContains(t, err, "typo")
+}
+
+func TestPossible_LeavesOutWhatTheServerIsTooOldFor(t *testing.T) {
+	t.Parallel()
+	all, err := selectFaults("postgres")
+	require.NoError(t, err)
+	require.Len(t, possible(all, failoverMajor, t.Logf), len(all))
+	old := possible(all, failoverMajor-1, t.Logf)
+	require.Len(t, old, len(all)-1)
+	for _, f := range old {
+		require.NotEqual(t, "failover", f.name)
+	}
+}
+
+func TestGate_HoldsEverybodyUp(t *testing.T) {
+	t.Parallel()
+	var g gate
+	var passed atomic.Int64
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for range writers + 1 {
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					g.pass(t.Context())
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	for range 100 {
+		require.NoError(t, g.shut(t.Context()))
+		before := passed.Load()
+		runtime.Gosched()
+		require.Equal(t, before, passed.Load())
+		g.open()
+		g.open()
+		require.False(t, g.isShut())
+	}
+	close(stop)
+	all.Wait()
+}
+
+func TestGapText(t *testing.T) {
+	t.Parallel()
+	const message = `slot "campaign": is gone; rows committed between 0/1E1AD60 and 0/1F1C200 may be missing; to go on: ` +
+		"publish the rows of the gap again, then run `walrelay stream new-epoch campaign`; the next start creates the slot"
+	require.Equal(t, []string{"0/1E1AD60", "0/1F1C200"}, gapText.FindStringSubmatch(message)[1:])
+	require.Equal(t, []string{"stream new-epoch campaign"}, commandText.FindStringSubmatch(message)[1:])
 }
 
 func TestDeck_DealsEachFaultInTurn(t *testing.T) {

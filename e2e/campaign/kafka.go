@@ -62,8 +62,20 @@ func kafkaFaults() []*fault {
 			least: 2 * time.Second, most: 5 * time.Second, strike: lowerMaxMessageBytes,
 		},
 		{
-			group: group, name: "recreate-topic", about: "a topic is deleted, with what it holds, and created again",
-			onlyByName: true, most: 3 * time.Second, strike: recreateTopic,
+			group: group, name: "recreate-topic", about: "a topic of its own is deleted, with what it holds, and created again",
+			least: time.Second, most: 5 * time.Second, strike: recreateTopic,
+		},
+		{
+			group: group, name: "kafka-credentials", about: "another password for walrelay's user, and the old one again",
+			least: time.Second, most: 6 * time.Second, strike: changeKafkaPassword,
+		},
+		{
+			group: group, name: "disk-full", about: "a broker cannot write to one of its disks, or to any, and is restarted",
+			least: time.Second, most: 6 * time.Second, strike: fillDisk,
+		},
+		{
+			group: group, name: "no-leader", about: "SIGKILL of the only replica of one partition, and start",
+			least: time.Second, most: 6 * time.Second, strike: loseLeader,
 		},
 	}
 }
@@ -114,22 +126,12 @@ func moveLeaders(ctx context.Context, w *world, _ func()) error {
 // operator, who has raised the limit again, tells it to try that one again.
 func lowerMaxMessageBytes(ctx context.Context, w *world, hold func()) error {
 	topic := pick(w.random, w.topics...)
-	set := func(value string) error {
-		config := []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &value}}
-		answers, err := w.cluster.Admin.AlterTopicConfigs(ctx, config, topic)
-		if err == nil {
-			err = answers[0].Err
-		}
-		if err != nil {
-			return fmt.Errorf("set max.message.bytes: %w", err)
-		}
-		return nil
-	}
-	if err := set("20000"); err != nil {
+	const limit = "max.message.bytes"
+	if err := w.setTopic(ctx, topic, limit, "20000"); err != nil {
 		return err
 	}
 	hold()
-	if err := set("1048588"); err != nil { // the default
+	if err := w.setTopic(ctx, topic, limit, "1048588"); err != nil { // the default
 		return err
 	}
 	return w.relays.release(ctx)
@@ -139,7 +141,7 @@ func lowerMaxMessageBytes(ctx context.Context, w *world, hold func()) error {
 // longer than the topic is listed, and what was acknowledged is committed, though it may not be in the
 // ledger yet: so some more is excused.
 func recreateTopic(ctx context.Context, w *world, hold func()) error {
-	topic := pick(w.random, w.topics...)
+	const topic = prefix + notices
 	admin := w.cluster.Admin
 	if _, err := admin.DeleteTopic(ctx, topic); err != nil {
 		return fmt.Errorf("delete topic: %w", err)
@@ -150,9 +152,9 @@ func recreateTopic(ctx context.Context, w *world, hold func()) error {
 	}) {
 		return fmt.Errorf("topic %s does not go", topic)
 	}
-	hold()
 	pause(ctx, 2*time.Second)
 	w.ledger.Excuse(topic)
+	hold() // what is committed from here on is waiting for the topic
 	if _, err := admin.CreateTopic(ctx, partitions, brokers, nil, topic); err != nil {
 		return fmt.Errorf("create topic again: %w", err)
 	}

@@ -13,7 +13,10 @@
 //	relays.go      restarts walrelay when it ends, as a service manager does
 //	writer.go      transactions of all kinds; outcome.go finds out about those whose COMMIT got no answer
 //	pulse.go       tells when events flow again
-//	fault.go       the list of faults; relay.go, postgres.go, kafka.go and network.go have them
+//	fault.go       the list of faults; relay.go, postgres.go, kafka.go, network.go and others have them
+//	gap.go         faults after which events are missing rightly, once walrelay has said so
+//	gate.go        a time without open transactions
+//	fatal.go       ends of walrelay that restarting would hide
 //	report.go      what is printed
 package main
 

@@ -44,6 +44,8 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 			mark := ""
 			if f.onlyByName {
 				mark = " (only by name)"
+			} else if f.since > 0 {
+				mark = fmt.Sprintf(" (PostgreSQL %d and later)", f.since)
 			}
 			_, _ = fmt.Fprintf(stderr, "  %-10s %-26s %s%s\n", f.group, f.name, f.about, mark)
 		}

@@ -32,6 +32,10 @@ func postgresFaults() []*fault {
 			most: time.Second, strike: restart(testenv.Fast),
 		},
 		{
+			group: group, name: "failover", about: "SIGKILL of the primary, and a standby takes over with the slot",
+			since: failoverMajor, least: time.Second, most: 4 * time.Second, strike: failover,
+		},
+		{
 			group: group, name: "walsender-terminate", about: "pg_terminate_backend of the walsender",
 			strike: func(ctx context.Context, w *world, _ func()) error {
 				if _, err := w.relays.active(ctx); err != nil {
@@ -70,6 +74,10 @@ func postgresFaults() []*fault {
 		{
 			group: group, name: "alter-publication", about: "an unrelated table joins the publication, and leaves it",
 			least: 500 * time.Millisecond, most: 3 * time.Second, strike: alterPublication,
+		},
+		{
+			group: group, name: "pg-credentials", about: "another password for walrelay's role, or one that has expired",
+			least: time.Second, most: 6 * time.Second, strike: changeRole,
 		},
 	}
 }

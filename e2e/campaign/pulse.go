@@ -15,7 +15,7 @@ import (
 const (
 	pulseWriter = writers // its number
 	pulseKeys   = 4       // of each topic
-	beatSize    = 16      // events of a beat: one for each key of each topic
+	beatSize    = 20      // events of a beat: one for each key of each topic
 )
 
 // pulse writes a transaction with events for all topics again and again, whatever else is written, and
@@ -27,7 +27,7 @@ type pulse struct {
 
 	mu      sync.Mutex
 	began   int            // number of the last beat
-	seen    map[int]uint16 // of beats that have arrived in part, a bit for each event
+	seen    map[int]uint32 // of beats that have arrived in part, a bit for each event
 	arrived int            // number of the last beat that has arrived as a whole
 }
 
@@ -48,7 +48,7 @@ func newPulse(w *world) (*pulse, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open consumer: %w", err)
 	}
-	w.pulse = &pulse{w: w, writer: newWriter(w, pulseWriter, nil), client: client, seen: map[int]uint16{}}
+	w.pulse = &pulse{w: w, writer: newWriter(w, pulseWriter, nil), client: client, seen: map[int]uint32{}}
 	return w.pulse, nil
 }
 
@@ -64,6 +64,7 @@ func (p *pulse) beat(ctx context.Context, stop <-chan struct{}) error {
 			return context.Cause(ctx)
 		case <-ticker.C:
 		}
+		p.w.gate.pass(ctx)
 		p.mu.Lock()
 		p.began = number
 		p.mu.Unlock()
@@ -129,7 +130,7 @@ func (p *pulse) see(r *kgo.Record) {
 	p.seen[number] |= 1 << (sequence % beatSize)
 	if p.seen[number] == 1<<beatSize-1 {
 		p.arrived = number
-		maps.DeleteFunc(p.seen, func(n int, _ uint16) bool { return n <= number })
+		maps.DeleteFunc(p.seen, func(n int, _ uint32) bool { return n <= number })
 	}
 }
 

@@ -18,8 +18,9 @@ import (
 
 // relays are the instances of walrelay, of which one streams and the other, if there is one, stands by.
 type relays struct {
-	w   *world
-	two [2]*instance
+	w        *world
+	two      [2]*instance
+	foreseen map[*testenv.Process]bool // those whose end with exit code 1 a fault was to bring about
 }
 
 // instance is a place for a process that is started again whenever it ends.
@@ -38,7 +39,7 @@ type instance struct {
 }
 
 func newRelays(w *world) *relays {
-	r := &relays{w: w}
+	r := &relays{w: w, foreseen: map[*testenv.Process]bool{}}
 	for i := range r.two {
 		r.two[i] = &instance{
 			name: fmt.Sprintf("relay-%d", i), w: w, exits: map[int]int{},

@@ -30,7 +30,7 @@ type report struct {
 	Duplicated int           `json:"duplicated"`
 	Renewed    int           `json:"duplicated_by_new_epoch"`
 	Gaps       int           `json:"interrupted_repeats"`
-	Excused    int           `json:"excused"` // of a deleted topic
+	Excused    int           `json:"excused"` // of a deleted topic, or of a gap that was stated
 	AfterDedup int           `json:"after_dedup"`
 	Verdict    string        `json:"verdict"`
 }
@@ -95,7 +95,7 @@ func (r *report) writeTable(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `
 seed %d, PostgreSQL %s, %s, %v
 rolled back %d events; %d commits without an answer; %d starts of walrelay, exits: %v
-%d duplicates came with a new epoch; %d repeats were interrupted; %d events went with a deleted topic
+%d duplicates came with a new epoch; %d repeats were interrupted; %d events are excused
 %s
 `, r.Seed, r.Postgres, r.Delivery, r.Duration.Round(time.Second), r.RolledBack, r.Unknown, r.Starts, exits,
 		r.Renewed, r.Gaps, r.Excused, r.Verdict)

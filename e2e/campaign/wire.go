@@ -68,6 +68,13 @@ func (w *wire) cut() { w.proxy.Stop() }
 // mend ends a cut.
 func (w *wire) mend() error { return w.proxy.Start() }
 
+// redirect cuts and mends a wire, which leads to another server from then on.
+func (w *wire) redirect(upstream string) error {
+	w.cut()
+	w.proxy.Upstream = upstream
+	return w.mend()
+}
+
 // cutAndMend ends all connections and accepts new ones at once.
 func (w *wire) cutAndMend() error {
 	w.cut()

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,28 +26,35 @@ const (
 	prefix     = "campaign." // of the topics
 )
 
-// kinds are the aggregate types. Most events of the last have no key.
+// kinds are the aggregate types. Most events of the last have no key. The topic of notices is the one
+// that recreate-topic deletes: what it loses is excused, and in the others nothing is.
 //
 //nolint:gochecknoglobals // a constant
-var kinds = []string{"orders", "payments", "shipments", "audits"}
+var kinds = []string{notices, "orders", "payments", "shipments", "audits"}
+
+const notices = "notices"
 
 // world is all that a campaign happens in.
 type world struct {
-	t        testing.TB
-	options  options
-	random   *rand.Rand // of the faults
-	server   *testenv.Server
-	db       *testenv.Database
-	cluster  *testenv.Cluster
-	postgres *wire
-	kafka    []*wire
-	relays   *relays
-	pace     *pace // of the writers
-	pulse    *pulse
-	ledger   *judge.Ledger
-	topics   []string
-	buckets  atomic.Int32 // partitions of the table outbox_parts
-	columns  int          // that a fault has added
+	t         testing.TB
+	options   options
+	random    *rand.Rand // of the faults
+	server    *testenv.Server
+	db        *testenv.Database
+	database  string // its name
+	cluster   *testenv.Cluster
+	postgres  *wire
+	kafka     []*wire
+	relays    *relays
+	pace      *pace                  // of the writers
+	gate      gate                   // before the writers and the pulse
+	dsn       atomic.Pointer[string] // of connect
+	pulse     *pulse
+	ledger    *judge.Ledger
+	topics    []string
+	buckets   atomic.Int32 // partitions of the table outbox_parts
+	columns   int          // that a fault has added
+	failovers int
 }
 
 // newWorld starts PostgreSQL and Kafka, but no walrelay.
@@ -55,16 +63,23 @@ func newWorld(t testing.TB, opts options) *world {
 	w := &world{t: t, options: opts, random: rand.New(rand.NewPCG(opts.seed, 0)), ledger: judge.NewLedger()}
 	w.pace = newPace(float64(opts.rate) / writers)
 	net := newWires()
-	w.server = testenv.StartPostgres(t, opts.postgres, testenv.Config{Settings: map[string]string{
-		"wal_sender_timeout": "6s",
-		"max_wal_size":       "256MB", // several checkpoints in a campaign
-	}})
+	w.server = testenv.StartPostgres(t, opts.postgres, serverConfig(nil))
 	w.db = w.server.Database(t)
+	dsn := w.server.SocketDSN(w.db.Name)
+	w.database = w.db.Name
+	w.dsn.Store(&dsn)
 	w.postgres = net.to(t, "postgres", fmt.Sprintf("127.0.0.1:%d", w.server.Port))
 	w.cluster = testenv.StartKafka(t, testenv.KafkaConfig{
-		Brokers:  brokers,
-		Settings: map[string]string{"min.insync.replicas": "2", "controlled.shutdown.enable": "true"},
-		Listener: &testenv.Listener{Protocol: "PLAINTEXT", Advertise: func(broker int, addr string) string {
+		Brokers: brokers,
+		Settings: map[string]string{
+			"min.insync.replicas": "2", "controlled.shutdown.enable": "true",
+			// Two disks, one of which may fail alone, and one more for what a broker cannot do without.
+			"log.dirs": "data-0,data-1", "metadata.log.dir": "metadata",
+			"listener.name.client.sasl.enabled.mechanisms": mechanism,
+			"listener.name.client." + strings.ToLower(mechanism) + ".sasl.jaas.config": "org.apache.kafka.common.security." +
+				"scram.ScramLoginModule required;",
+		},
+		Listener: &testenv.Listener{Protocol: "SASL_PLAINTEXT", Advertise: func(broker int, addr string) string {
 			w.kafka = append(w.kafka, net.to(t, fmt.Sprintf("broker-%d", broker), addr))
 			return w.kafka[broker].addr()
 		}},
@@ -73,12 +88,18 @@ func newWorld(t testing.TB, opts options) *world {
 		w.topics = append(w.topics, prefix+kind)
 		w.cluster.CreateTopic(t, prefix+kind, partitions, nil)
 	}
-	w.db.Exec(t, outboxSQL)
+	w.db.Exec(t, outboxSQL+publicationSQL)
 	if err := w.addBucket(t.Context()); err != nil {
 		t.Fatalf("%v", err)
 	}
 	w.relays = newRelays(w)
-	w.relays.command(t, "migrate", "up")
+	if err := w.createRelayUsers(t.Context()); err != nil {
+		t.Fatalf("%v", err)
+	}
+	w.relays.command(t, "migrate", "up", "--database-url", w.db.DSN) // by the owner
+	if err := w.grant(t.Context()); err != nil {
+		t.Fatalf("%v", err)
+	}
 	return w
 }
 
@@ -90,7 +111,9 @@ const outboxSQL = `
 	CREATE TABLE outbox_parts (
 		id uuid, aggregatetype text NOT NULL, aggregateid text, type text NOT NULL, payload text, bucket int,
 		PRIMARY KEY (id, bucket)
-	) PARTITION BY LIST (bucket);
+	) PARTITION BY LIST (bucket);`
+
+const publicationSQL = `
 	CREATE PUBLICATION walrelay FOR TABLE outbox, outbox_parts
 		WITH (publish = 'insert', publish_via_partition_root = true)`
 
@@ -114,7 +137,7 @@ func (w *world) addBucket(ctx context.Context) error {
 // is chosen anew.
 func (w *world) relayEnv(name string, random *rand.Rand) map[string]string {
 	dsn := url.URL{
-		Scheme: "postgres", User: url.UserPassword("postgres", "postgres"), Host: w.postgres.addr(), Path: "/" + w.db.Name,
+		Scheme: "postgres", User: url.UserPassword(relayUser, relayPassword), Host: w.postgres.addr(), Path: "/" + w.database,
 		RawQuery: "sslmode=disable&application_name=" + name,
 	}
 	addrs := make([]string, len(w.kafka))
@@ -122,17 +145,21 @@ func (w *world) relayEnv(name string, random *rand.Rand) map[string]string {
 		addrs[i] = wire.addr()
 	}
 	env := map[string]string{
-		"WALRELAY_DATABASE_URL":    dsn.String(),
-		"WALRELAY_KAFKA_BROKERS":   strings.Join(addrs, ","),
-		"WALRELAY_SLOT":            slot,
-		"WALRELAY_TABLES":          "public.outbox,public.outbox_parts",
-		"WALRELAY_TOPIC":           prefix + "{aggregatetype}",
-		"WALRELAY_DELIVERY":        w.options.delivery,
-		"WALRELAY_STATUS_INTERVAL": "500ms",
-		"WALRELAY_RECEIVE_TIMEOUT": "8s",
-		"WALRELAY_PRODUCE_TIMEOUT": "5s",
-		"WALRELAY_BACKOFF_MAX":     "2s",
-		"WALRELAY_ADMIN_ADDR":      "127.0.0.1:0",
+		"WALRELAY_DATABASE_URL":         dsn.String(),
+		"WALRELAY_KAFKA_BROKERS":        strings.Join(addrs, ","),
+		"WALRELAY_KAFKA_SASL_MECHANISM": mechanism,
+		"WALRELAY_KAFKA_SASL_USERNAME":  relayUser,
+		"WALRELAY_KAFKA_SASL_PASSWORD":  relayPassword,
+		"WALRELAY_SLOT":                 slot,
+		"WALRELAY_SLOT_FAILOVER":        strconv.FormatBool(w.options.postgres >= failoverMajor),
+		"WALRELAY_TABLES":               "public.outbox,public.outbox_parts",
+		"WALRELAY_TOPIC":                prefix + "{aggregatetype}",
+		"WALRELAY_DELIVERY":             w.options.delivery,
+		"WALRELAY_STATUS_INTERVAL":      "500ms",
+		"WALRELAY_RECEIVE_TIMEOUT":      "8s",
+		"WALRELAY_PRODUCE_TIMEOUT":      "5s",
+		"WALRELAY_BACKOFF_MAX":          "2s",
+		"WALRELAY_ADMIN_ADDR":           "127.0.0.1:0",
 	}
 	maps.Copy(env, map[string]string{
 		"WALRELAY_IN_FLIGHT_EVENTS": pick(random, "300", "5000", "65536"), // less than some transactions

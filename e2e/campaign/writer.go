@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -60,12 +61,15 @@ func (wr *writer) write(ctx context.Context, stop <-chan struct{}) error {
 			return wr.finishDue(ctx, true)
 		default:
 		}
+		if err := wr.rest(ctx); err != nil {
+			return err
+		}
 		n, err := wr.transaction(ctx)
 		if err != nil {
 			return err
 		}
 		for wait := wr.pace.cost(n); wait > 0; wait = wr.pace.spend(ctx, wait) {
-			if err := wr.finishDue(ctx, false); err != nil {
+			if err := errors.Join(wr.finishDue(ctx, false), wr.rest(ctx)); err != nil {
 				return err
 			}
 		}
@@ -241,5 +245,5 @@ func (wr *writer) disconnect(ctx context.Context) {
 func (w *world) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return pgx.Connect(ctx, w.server.SocketDSN(w.db.Name))
+	return pgx.Connect(ctx, *w.dsn.Load())
 }

@@ -10,6 +10,8 @@
 // A key has one writer, so that the order of its events is known without asking the server. Events
 // without a key are judged by their positions alone.
 //
+// Topics expects one stream in a partition. Where several write, Streams judges each by its own ledger.
+//
 // The memory of the ledger and the judge is about 100 bytes an event, whatever the size of its value.
 //
 //	ledger.go     what was committed

@@ -25,6 +25,7 @@ type sight struct {
 	partition int32    // of the first delivery
 	rank      uint32   // of the first delivery, among those of its partition
 	kept      uint32   // rank, from 1, among the records that a consumer keeps which drops by position
+	late      bool     // an older epoch wrote it behind a newer one
 }
 
 // partition is what was seen of a partition.
@@ -44,8 +45,11 @@ type partition struct {
 func New(ledger *Ledger) *Judge {
 	return &Judge{
 		ledger: ledger, events: make([]sight, len(ledger.events)),
-		byName:  map[Partition]*partition{},
-		verdict: &Verdict{Committed: len(ledger.events), Epochs: map[uint32]int{}, faults: map[Kind]*finding{}},
+		byName: map[Partition]*partition{},
+		verdict: &Verdict{
+			Committed: len(ledger.events), Epochs: map[uint32]int{}, Timelines: map[uint32]int{},
+			faults: map[Kind]*finding{},
+		},
 	}
 }
 
@@ -68,8 +72,10 @@ func (j *Judge) See(r *kgo.Record) {
 		return // as if it were not there
 	}
 	v.Epochs[position.epoch()]++
+	v.Timelines[position.timeline()]++
 	e := &j.ledger.events[number]
-	if j.ledger.content(Event{ID: text, Topic: r.Topic, Key: r.Key, Value: r.Value}) != e.content {
+	content := j.ledger.content(Event{ID: text, Topic: r.Topic, Key: r.Key, Value: r.Value})
+	if content != j.ledger.contentIn(number, position.epoch()) {
 		v.fault(Altered, text)
 	}
 	p := j.partition(r, stream)
@@ -77,6 +83,10 @@ func (j *Judge) See(r *kgo.Record) {
 		v.fault(StreamChanged, text)
 	}
 	s := &j.events[number]
+	if position.epoch() < p.highest.epoch() {
+		j.late(s, p, r.Offset)
+		return
+	}
 	j.deliver(e, s, p, r.Offset, position)
 	j.keep(e, s, p, position)
 }
@@ -90,6 +100,14 @@ func (j *Judge) partition(r *kgo.Record, stream string) *partition {
 		j.partitions = append(j.partitions, p)
 	}
 	return p
+}
+
+// late takes what a process that was thought dead has written after the epoch was raised. Consumers drop
+// it, which is right when the event comes in the newer epoch too, maybe in another partition.
+func (j *Judge) late(s *sight, p *partition, offset int64) {
+	s.late = true
+	j.verdict.Duplicates++
+	p.repeats = append(p.repeats, offset)
 }
 
 // deliver looks at first deliveries and at repeats. In a higher epoch an event may come again with
@@ -154,8 +172,13 @@ func (j *Judge) Conclude() *Verdict {
 		e, s := &j.ledger.events[number], &j.events[number]
 		switch {
 		case s.position != none.position:
-		case number < j.ledger.gone[e.topic]:
+		case j.ledger.excused(number):
 			v.Excused++
+			continue
+		case s.late:
+			v.Delivered, v.Duplicates = v.Delivered+1, v.Duplicates-1
+			v.fault(PositionFell, e.id.String())
+			v.fault(Dropped, e.id.String())
 			continue
 		default:
 			v.fault(Lost, e.id.String())

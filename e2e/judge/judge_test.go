@@ -149,6 +149,20 @@ func TestJudge_FindsFaults(t *testing.T) {
 		"new partition":            {records{a0, b1, a2, n4, n5, renewed(3, 3)}, 0, nil},
 		"new partition read first": {records{renewed(2, 3), renewed(3, 3), a0, b1, a2, n4, n5}, 1, nil},
 		"new partition, reordered": {records{renewed(2, 3), a0, b1, a3, n4, n5}, 0, kinds{judge.Reordered}},
+		"new partition, late write of the old epoch": {
+			records{a0, b1, record(4, "", 0, at(2, 4)), renewed(2, 3), renewed(3, 3), n5, a2, a3}, 2, nil,
+		},
+		"new partition read first, late write of the old epoch": {
+			records{renewed(2, 3), renewed(3, 3), a0, b1, record(4, "", 0, at(2, 4)), n5, a2}, 1, nil,
+		},
+		"new epoch, late write in place": {
+			records{a0, b1, a2, renewed(3, 0), record(4, "", 0, at(2, 4)), n5, a3, n4}, 2, nil,
+		},
+		"new epoch, nothing but a late write": {
+			records{a0, b1, a2, record(4, "", 0, at(2, 4)), n5, a3},
+			0,
+			kinds{judge.PositionFell, judge.Dropped},
+		},
 		"new partition, kept twice": {
 			records{renewed(3, 3), a0, b1, a2, n4, n5, record(3, "a", 3, at(2, 9))},
 			1,
@@ -213,6 +227,33 @@ func TestLedger_ExcusesADeletedTopic(t *testing.T) {
 	require.ErrorContains(t, v.Err(), `lost: 2, as ["1" "2"]`)
 }
 
+func TestLedger_ExcusesAGap(t *testing.T) {
+	t.Parallel()
+	ledger := judge.NewLedger()
+	commit := func(from, to int) {
+		for n := from; n < to; n++ {
+			require.NoError(t, ledger.Commit(judge.Event{ID: fmt.Sprint(n), Topic: topic, Key: []byte("a"), Value: []byte("v")}))
+		}
+	}
+	commit(0, 2)
+	begin := ledger.Len()
+	commit(2, 5)
+	ledger.Gap(begin, ledger.Len())
+	commit(5, 7)
+
+	j := judge.New(ledger)
+	for offset, n := range []int{0, 3, 6} { // an event of the gap may arrive all the same
+		r := record(n, "a", 0)
+		r.Offset = int64(offset)
+		j.See(r)
+	}
+	v := j.Conclude()
+	require.Equal(t, 2, v.Excused)
+	require.ErrorContains(t, v.Err(), `lost: 2, as ["1" "5"]`)
+	require.Equal(t, 2, v.AfterDedup())
+	require.Equal(t, map[uint32]int{1: 3}, v.Timelines)
+}
+
 // A UUID is kept as a number, and must arrive as it was written all the same.
 func TestJudge_ComparesTheSpellingOfIDs(t *testing.T) {
 	t.Parallel()
@@ -237,5 +278,34 @@ func TestLedger_RefusesAnIDTwice(t *testing.T) {
 		require.NoError(t, ledger.Commit(judge.Event{ID: id}))
 		require.ErrorContains(t, ledger.Commit(judge.Event{ID: id}), id)
 		require.Equal(t, 1, ledger.Len())
+	}
+}
+
+// Routing may be changed at a restart. What was delivered before may come again as it is routed then.
+func TestLedger_Reroute(t *testing.T) {
+	t.Parallel()
+	elsewhere := func(r *kgo.Record) { r.Topic, r.Key = "u", []byte("b") }
+	for name, test := range map[string]struct {
+		records []*kgo.Record
+		faults  []judge.Kind
+	}{
+		"repeated":      {[]*kgo.Record{record(0, "a", 0), record(0, "a", 2, at(2, 0), elsewhere)}, nil},
+		"not delivered": {[]*kgo.Record{record(0, "a", 2, at(2, 0), elsewhere)}, nil},
+		"too early":     {[]*kgo.Record{record(0, "a", 2, elsewhere)}, []judge.Kind{judge.Altered}},
+		"not at all":    {[]*kgo.Record{record(0, "a", 0, at(2, 0))}, []judge.Kind{judge.Altered}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ledger := judge.NewLedger()
+			event := judge.Event{ID: "0", Topic: "u", Key: []byte("b"), Value: []byte("v")}
+			require.Error(t, ledger.Reroute(2, event))
+			require.NoError(t, ledger.Commit(judge.Event{ID: "0", Topic: topic, Key: []byte("a"), Value: []byte("v")}))
+			require.NoError(t, ledger.Reroute(2, event))
+			j := judge.New(ledger)
+			for _, r := range test.records {
+				j.See(r)
+			}
+			require.Equal(t, test.faults, j.Conclude().Kinds())
+		})
 	}
 }

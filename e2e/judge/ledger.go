@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -26,7 +27,18 @@ type Ledger struct {
 	keys   map[uint64]int32 // by hash of topic and key
 	topics map[string]int32
 	gone   map[int32]int // by topic: that many events at the head of the ledger may be missing
+	gaps   []gap
+	forms  map[int]form // by event: what it is since the routing was changed
 }
+
+// form is what an event is from an epoch on.
+type form struct {
+	epoch   uint32
+	content uint64
+}
+
+// gap is a part of the ledger, whose events may be missing.
+type gap struct{ from, to int } // numbers of events, from the first to the one after the last
 
 // entry is what must be known of an event to recognise it.
 type entry struct {
@@ -42,7 +54,7 @@ const noKey = -1
 func NewLedger() *Ledger {
 	return &Ledger{
 		seed: maphash.MakeSeed(), byID: map[id]int{}, keys: map[uint64]int32{},
-		topics: map[string]int32{}, gone: map[int32]int{},
+		topics: map[string]int32{}, gone: map[int32]int{}, forms: map[int]form{},
 	}
 }
 
@@ -61,12 +73,49 @@ func (l *Ledger) Commit(events ...Event) error {
 	return nil
 }
 
+// Reroute says with which topic and key committed events arrive from an epoch on, since the routing was
+// changed. Their order is still that of the keys under which they were committed.
+func (l *Ledger) Reroute(epoch uint32, events ...Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range events {
+		number, known := l.byID[newID(e.ID)]
+		if !known {
+			return fmt.Errorf("reroute event %s: it was not committed", e.ID)
+		}
+		l.forms[number] = form{epoch: epoch, content: l.content(e)}
+	}
+	return nil
+}
+
+// contentIn is what an event must be in an epoch.
+func (l *Ledger) contentIn(number int, epoch uint32) uint64 {
+	if f, ok := l.forms[number]; ok && epoch >= f.epoch {
+		return f.content
+	}
+	return l.events[number].content
+}
+
 // Excuse says that the events of a topic which are committed so far may be missing, since the topic
 // was deleted.
 func (l *Ledger) Excuse(topic string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gone[l.topic(topic)] = len(l.events)
+}
+
+// Gap says that the events which were the from-th to the one before the to-th to be committed may be
+// missing, since the stream had no slot, or no publication, meanwhile. Both are results of Len.
+func (l *Ledger) Gap(from, to int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gaps = append(l.gaps, gap{from, to})
+}
+
+// excused says that an event may be missing.
+func (l *Ledger) excused(number int) bool {
+	return number < l.gone[l.events[number].topic] ||
+		slices.ContainsFunc(l.gaps, func(g gap) bool { return number >= g.from && number < g.to })
 }
 
 // Len is the number of committed events.

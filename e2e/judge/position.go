@@ -26,3 +26,5 @@ func parsePosition(text string) (p position, ok bool) {
 func (p position) less(o position) bool { return bytes.Compare(p[:], o[:]) < 0 }
 
 func (p position) epoch() uint32 { return binary.BigEndian.Uint32(p[:]) }
+
+func (p position) timeline() uint32 { return binary.BigEndian.Uint32(p[4:]) }

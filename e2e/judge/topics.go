@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -24,6 +25,32 @@ func Topics(ctx context.Context, source Source, ledger *Ledger) (*Verdict, error
 		return nil, fmt.Errorf("read topics: %w", err)
 	}
 	return j.Conclude(), nil
+}
+
+// Streams judges topics that several streams write to, each by a ledger of its own: positions of
+// different streams have nothing to do with each other.
+func Streams(ctx context.Context, source Source, ledgers map[string]*Ledger) (map[string]*Verdict, error) {
+	judges := map[string]*Judge{}
+	for stream, ledger := range ledgers {
+		judges[stream] = New(ledger)
+	}
+	var stray error
+	err := source.read(ctx, func(r *kgo.Record) {
+		stream := Header(r, "walrelay-stream")
+		if j := judges[stream]; j != nil {
+			j.See(r)
+		} else if stray == nil {
+			stray = fmt.Errorf("record %d of %s-%d: stream %q has no ledger", r.Offset, r.Topic, r.Partition, stream)
+		}
+	})
+	if err = cmp.Or(err, stray); err != nil {
+		return nil, fmt.Errorf("read topics: %w", err)
+	}
+	verdicts := map[string]*Verdict{}
+	for stream, j := range judges {
+		verdicts[stream] = j.Conclude()
+	}
+	return verdicts, nil
 }
 
 // read hands over every record up to the present ends.

@@ -58,3 +58,49 @@ func TestTopics_ReadsToTheEnd(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(12), ends.Sum()) // with a marker for each transaction
 }
+
+// Two streams in one partition: the same ids and keys, and positions that tell nothing of each other.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	cluster := testenv.Kafka(t)
+	topic := cluster.Topic(t, 1, nil)
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	defer client.Close()
+	produce := func(stream string, n int) {
+		r := record(n, "k", 0, header(1, stream), func(r *kgo.Record) { r.Topic = topic })
+		require.NoError(t, client.ProduceSync(t.Context(), r).FirstErr())
+	}
+	one, two := judge.NewLedger(), judge.NewLedger()
+	for n := range 3 {
+		event := judge.Event{ID: fmt.Sprint(n), Topic: topic, Key: []byte("k"), Value: []byte("v")}
+		require.NoError(t, one.Commit(event))
+		require.NoError(t, two.Commit(event))
+	}
+	for _, r := range []struct {
+		stream string
+		n      int
+	}{{"one", 0}, {"one", 1}, {"one", 2}, {"two", 0}, {"two", 1}, {"one", 2}, {"two", 0}, {"two", 1}, {"two", 2}} {
+		produce(r.stream, r.n)
+	}
+
+	source := judge.Source{Brokers: cluster.Addrs(), Topics: []string{topic}}
+	verdicts, err := judge.Streams(t.Context(), source, map[string]*judge.Ledger{"one": one, "two": two})
+	require.NoError(t, err)
+	for stream, duplicates := range map[string]int{"one": 1, "two": 2} {
+		require.NoError(t, verdicts[stream].Err())
+		require.Equal(t, duplicates, verdicts[stream].Duplicates)
+	}
+	v, err := judge.Topics(t.Context(), source, one)
+	require.NoError(t, err)
+	require.Equal(t, 5, v.Count(judge.StreamChanged))
+
+	_, err = judge.Streams(t.Context(), source, map[string]*judge.Ledger{"one": one})
+	require.ErrorContains(t, err, `stream "two" has no ledger`)
+	produce("two", 0)
+	produce("two", 2) // as no process does that is alone
+	verdicts, err = judge.Streams(t.Context(), source, map[string]*judge.Ledger{"one": one, "two": two})
+	require.NoError(t, err)
+	require.NoError(t, verdicts["one"].Err())
+	require.Equal(t, []judge.Kind{judge.GapInRepeat}, verdicts["two"].Kinds())
+}

@@ -34,11 +34,13 @@ type Verdict struct {
 	Committed, Delivered int // events
 	Records              int
 	Duplicates           int // records beyond an event's first
-	Excused              int // events that went with a deleted topic
+	Excused              int // events that are missing rightly: see Ledger.Excuse and Ledger.Gap
 	Renewed              int // the duplicates among them which a higher epoch brought
 	// Epochs counts the records of committed events by the epoch of their position. Between two
 	// epochs more is right than within one.
 	Epochs map[uint32]int
+	// Timelines counts them by the timeline of their position.
+	Timelines map[uint32]int
 
 	faults  map[Kind]*finding
 	repeats map[Partition][]int64 // offsets of the duplicates

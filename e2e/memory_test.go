@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/walrelay/walrelay/e2e/judge"
+	"github.com/walrelay/walrelay/testenv"
+)
+
+// memoryLimit is what walrelay may have resident at any time, in bytes.
+const memoryLimit = 128 << 20
+
+// A transaction of any size streams in the same memory. WALRELAY_E2E_ROWS says how many rows it has.
+func TestMemory_OneTransaction(t *testing.T) {
+	t.Parallel()
+	rows := fromEnv(t, "WALRELAY_E2E_ROWS", 300_000)
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 3)
+		relay := s.relay()
+		s.bulk(rows, 1000, "")
+		s.counts(rows)
+		s.withinMemory(relay)
+	})
+}
+
+// Payloads of 5 MB fill the window, with several of them on their way at once.
+func TestMemory_LargePayloads(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, testenv.Postgres(t, testenv.Majors()[0]), testenv.Kafka(t), 3)
+	s.limit(s.topic, 10<<20)
+	s.set("WALRELAY_BATCH_BYTES", "10MB")
+	s.set("WALRELAY_IN_FLIGHT_BYTES", "16MiB")
+	relay := s.relay()
+	s.bulk(100, 100, strings.Repeat("x", 5_000_000))
+	s.counts(100)
+	s.withinMemory(relay)
+}
+
+// Without Kafka the window fills, and then the process neither grows nor works.
+func TestMemory_KafkaStopped(t *testing.T) {
+	t.Parallel()
+	const observed, noise = 5 * time.Second, 2 << 20 // bytes
+	cluster := testenv.StartKafka(t, testenv.KafkaConfig{})
+	s := newSetup(t, testenv.Postgres(t, testenv.Majors()[0]), cluster, 3)
+	s.set("WALRELAY_LOG_LEVEL", "info")
+	relay := s.relay()
+	s.insert(1e6, "k", `{}`)
+	s.cluster.Consume(t, s.topic).WaitFor(t, 1, wait)
+	cluster.KillBroker(t, 0)
+	s.bulk(50_000, 1000, strings.Repeat("x", 100))
+	require.Eventually(t, func() bool { // until the window is full and the memory settled
+		before := resident(t, relay, "VmRSS")
+		s.during(observed, func() {})
+		return resident(t, relay, "VmRSS") <= before && s.metric("walrelay_in_flight_bytes", "") >= 2<<20
+	}, wait, tick)
+
+	memory, spent := resident(t, relay, "VmRSS"), processorTime(t, relay)
+	s.during(observed, func() {})
+	require.Less(t, resident(t, relay, "VmRSS"), memory+noise)
+	share := (processorTime(t, relay) - spent).Seconds() / observed.Seconds()
+	t.Logf("%d MB, %.1f %% of a processor", memory/1e6, 100*share)
+	require.Less(t, share, 0.1)
+	s.withinMemory(relay)
+
+	cluster.StartBroker(t, 0)
+	s.caughtUp()
+	require.EqualValues(t, 50_001, s.ends(s.topic).Sum())
+}
+
+// bulk commits one transaction of n rows, whose payload says which number each has.
+func (s *setup) bulk(n, keys int, filling string) {
+	s.t.Helper()
+	_, err := s.db.Conn.Exec(s.t.Context(), `INSERT INTO public.outbox (id, aggregatetype, aggregateid, type, payload)
+		SELECT lpad(n::text, 32, '0')::uuid, 'orders', (n % $2)::text, 'created',
+			jsonb_build_object('n', n, 'filling', $3::text)
+		FROM generate_series(0, $1 - 1) AS n`, n, keys, filling)
+	require.NoError(s.t, err)
+}
+
+// counts reads the topic until n records are there: each number once, in order within a partition, and the
+// last position has the last index of the transaction.
+func (s *setup) counts(n int) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*wait+time.Duration(n)*time.Millisecond)
+	defer cancel()
+	consumer := s.cluster.Consume(s.t, s.topic)
+	next := map[int32]int{} // by partition, the least number that may come
+	sum, last := 0, ""
+	for i := range n {
+		record, err := consumer.Next(ctx)
+		require.NoError(s.t, err, "record %d of %d", i, n)
+		number := numberOf(s.t, record)
+		require.GreaterOrEqual(s.t, number, next[record.Partition], "out of order or repeated")
+		next[record.Partition] = number + 1
+		sum += number
+		last = max(last, judge.Header(record, "walrelay-position"))
+	}
+	require.Equal(s.t, n*(n-1)/2, sum)
+	require.Equal(s.t, fmt.Sprintf("%08X", n-1), last[len(last)-8:])
+	require.EqualValues(s.t, n, s.ends(s.topic).Sum())
+}
+
+func numberOf(t *testing.T, record *kgo.Record) int {
+	t.Helper()
+	var payload struct{ N int }
+	require.NoError(t, json.Unmarshal(record.Value, &payload))
+	return payload.N
+}
+
+// withinMemory compares the most that the relay ever had resident with the limit.
+func (s *setup) withinMemory(relay *testenv.Process) {
+	s.t.Helper()
+	peak := resident(s.t, relay, "VmHWM")
+	s.t.Logf("peak memory %d MB", peak/1e6)
+	if !testenv.Race {
+		require.Less(s.t, peak, memoryLimit)
+	}
+}
+
+// processorTime is what the process has used so far: utime and stime of proc(5), in ticks of 10 ms.
+func processorTime(t *testing.T, p *testenv.Process) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	require.NoError(t, err)
+	_, after, _ := strings.Cut(string(text), ") ")
+	var ticks int
+	for _, field := range strings.Fields(after)[11:13] {
+		n, err := strconv.Atoi(field)
+		require.NoError(t, err)
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// resident is a field of /proc/PID/status, in bytes.
+func resident(t *testing.T, p *testenv.Process, field string) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	require.NoError(t, err)
+	_, after, found := strings.Cut(string(text), field+":")
+	require.True(t, found, field)
+	kilobytes, err := strconv.Atoi(strings.Fields(after)[0])
+	require.NoError(t, err)
+	return kilobytes << 10
+}
