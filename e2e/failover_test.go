@@ -109,15 +109,16 @@ func (f *failover) replayed(standby *testenv.Server) (end pglogrepl.LSN) {
 func (f *failover) promote(standby *testenv.Server) {
 	f.t.Helper()
 	standby.Promote(f.t)
-	f.db = f.databaseOn(standby)
+	f.db = databaseOn(f.t, standby, f.db.Name)
 }
 
-func (f *failover) databaseOn(server *testenv.Server) *testenv.Database {
-	f.t.Helper()
-	pool, err := pgxpool.New(context.Background(), server.SocketDSN(f.db.Name))
-	require.NoError(f.t, err)
-	f.t.Cleanup(pool.Close)
-	return &testenv.Database{Name: f.db.Name, DSN: server.DSN(f.db.Name), Conn: pool}
+// databaseOn is a database that another server has, too.
+func databaseOn(t *testing.T, server *testenv.Server, name string) *testenv.Database {
+	t.Helper()
+	pool, err := pgxpool.New(context.Background(), server.SocketDSN(name))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return &testenv.Database{Name: name, DSN: server.DSN(name), Conn: pool}
 }
 
 // load writes events in the background until it cannot any more. It returns how many were committed.
@@ -299,7 +300,7 @@ func TestFailover_Diverged(t *testing.T) {
 
 		t.Log("the old primary is up again, and first in the list of hosts")
 		f.primary.Start(t)
-		zombie := f.databaseOn(f.primary)
+		zombie := databaseOn(t, f.primary, f.db.Name)
 		skipped := consumer.number()
 		zombie.Exec(t, insertSQL, eventID(skipped), "k", `{"skipped": true}`)
 		f.cut()

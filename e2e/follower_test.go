@@ -29,7 +29,7 @@ type follower struct {
 
 func follow(s *setup) *follower {
 	return &follower{
-		setup: s, consumer: s.cluster.Consume(s.t, s.topic), fence: map[int32]string{}, seen: map[string]bool{},
+		setup: s, consumer: s.consume(s.topic), fence: map[int32]string{}, seen: map[string]bool{},
 		ledger: judge.NewLedger(),
 	}
 }
@@ -42,6 +42,14 @@ func (f *follower) number() int {
 
 // skips inserts an event that will not be delivered.
 func (f *follower) skips() { f.insert(f.number(), "k", `{"skipped": true}`) }
+
+// writes inserts an event that is looked for in the end.
+func (f *follower) writes() {
+	f.t.Helper()
+	n := f.number()
+	f.insert(n, "k", `{}`)
+	require.NoError(f.t, f.ledger.Commit(f.event(eventID(n), "k", `{}`)))
+}
 
 // delivers inserts an event and waits until it arrives.
 func (f *follower) delivers() *kgo.Record {

@@ -27,51 +27,60 @@ const killWriters = 4
 func TestKill(t *testing.T) {
 	t.Parallel()
 	events, kills := fromEnv(t, "WALRELAY_E2E_EVENTS", 100_000), fromEnv(t, "WALRELAY_E2E_KILLS", 5)
-	seed := fromEnv(t, "WALRELAY_E2E_SEED", int(rand.Uint32()))
 	testenv.ForMajors(t, func(t *testing.T, major int) {
-		t.Logf("WALRELAY_E2E_SEED=%d", seed)
 		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 6)
-		s.set("WALRELAY_BATCH_BYTES", "10000") // many batches, several in flight
-		relay := s.relay()
-		group, ctx := errgroup.WithContext(t.Context())
-		ledger := judge.NewLedger()
-		writers := make([]*writer, killWriters)
-		for i := range writers {
-			writers[i] = newWriter(s, ledger, i, uint64(seed))
-			group.Go(func() error { return writers[i].write(ctx, events/killWriters) })
-		}
-
-		random := rand.New(rand.NewPCG(uint64(seed), killWriters)) // to be repeated
-		var dead []judge.Offsets                                   // where the topic ended when walrelay had been killed
-		for n := range kills {
-			s.awaitKill(random, (n+1)*events/(kills+1))
-			relay.Kill(t)
-			dead = append(dead, s.ends(s.topic))
-			// Every other time a window that is smaller than some transactions.
-			s.set("WALRELAY_IN_FLIGHT_EVENTS", []string{"300", "65536"}[n%2])
-			relay = s.start()
-		}
-		require.NoError(t, group.Wait())
-		s.caughtUp()
-		relay.Signal(t, terminate)
-		require.Equal(t, 0, relay.Wait(t, wait))
-
-		rolledBack := 0
-		for _, w := range writers {
-			rolledBack += w.rolledBack
-		}
-		v := s.judge(ledger)
-		require.Equal(t, v.Committed+v.Duplicates, v.Records)
-		require.GreaterOrEqual(t, v.Committed, events)
-		require.NotZero(t, rolledBack)
-
-		dead = append(dead, s.ends(s.topic))
-		repeats := []int{}
-		for n := range kills {
-			repeats = append(repeats, v.RepeatsBetween(dead[n], dead[n+1]))
-		}
-		t.Logf("%d events, %d rolled back, %d kills; duplicates after each: %d", v.Committed, rolledBack, kills, repeats)
+		s.killed(events, kills, func(int) {})
 	})
+}
+
+// killed writes and kills, and judges. While nothing runs after a kill, meanwhile is called.
+func (s *setup) killed(events, kills int, meanwhile func(n int)) *judge.Verdict {
+	s.t.Helper()
+	t := s.t
+	seed := fromEnv(t, "WALRELAY_E2E_SEED", int(rand.Uint32()))
+	t.Logf("WALRELAY_E2E_SEED=%d", seed)
+	s.set("WALRELAY_BATCH_BYTES", "10000") // many batches, several in flight
+	relay := s.relay()
+	group, ctx := errgroup.WithContext(t.Context())
+	ledger := judge.NewLedger()
+	writers := make([]*writer, killWriters)
+	for i := range writers {
+		writers[i] = newWriter(s, ledger, i, uint64(seed))
+		group.Go(func() error { return writers[i].write(ctx, events/killWriters) })
+	}
+
+	random := rand.New(rand.NewPCG(uint64(seed), killWriters)) // to be repeated
+	var dead []judge.Offsets                                   // where the topic ended when walrelay had been killed
+	for n := range kills {
+		s.awaitKill(random, (n+1)*events/(kills+1))
+		relay.Kill(t)
+		dead = append(dead, s.ends(s.topic))
+		meanwhile(n)
+		// Every other time a window that is smaller than some transactions.
+		s.set("WALRELAY_IN_FLIGHT_EVENTS", []string{"300", "65536"}[n%2])
+		relay = s.start()
+	}
+	require.NoError(t, group.Wait())
+	s.caughtUp()
+	relay.Signal(t, terminate)
+	require.Equal(t, 0, relay.Wait(t, wait))
+
+	rolledBack := 0
+	for _, w := range writers {
+		rolledBack += w.rolledBack
+	}
+	v := s.judge(ledger)
+	require.Equal(t, v.Committed+v.Duplicates, v.Records)
+	require.GreaterOrEqual(t, v.Committed, events)
+	require.NotZero(t, rolledBack)
+
+	dead = append(dead, s.ends(s.topic))
+	repeats := []int{}
+	for n := range kills {
+		repeats = append(repeats, v.RepeatsBetween(dead[n], dead[n+1]))
+	}
+	t.Logf("%d events, %d rolled back, %d kills; duplicates after each: %d", v.Committed, rolledBack, kills, repeats)
+	return v
 }
 
 // awaitKill waits for a random moment: soon after the start, when walrelay connects, registers or

@@ -32,6 +32,8 @@ type setup struct {
 	topic   string // of aggregate type "orders"
 	prefix  string // of all topics
 	env     map[string]string
+
+	committed bool // consumers and judge read what transactions have committed, and nothing else
 }
 
 // newSetup migrates a fresh database and creates the topic for the aggregate type "orders".

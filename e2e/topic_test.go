@@ -29,7 +29,9 @@ func (s *setup) verdict(ledger *judge.Ledger, topics ...string) *judge.Verdict {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
 	defer cancel()
-	v, err := judge.Topics(ctx, judge.Source{Brokers: s.cluster.Addrs(), Topics: topics}, ledger)
+	v, err := judge.Topics(ctx, judge.Source{
+		Brokers: s.cluster.Addrs(), Topics: topics, Committed: s.committed,
+	}, ledger)
 	require.NoError(s.t, err)
 	return v
 }
