@@ -21,7 +21,7 @@ import (
 // event once.
 func TestExactlyOnce_Kill(t *testing.T) {
 	t.Parallel()
-	events, kills := fromEnv(t, "WALRELAY_E2E_EVENTS", 30_000), fromEnv(t, "WALRELAY_E2E_KILLS", 4)
+	events, kills := fromEnv(t, "WALRELAY_E2E_EVENTS", 20_000), fromEnv(t, "WALRELAY_E2E_KILLS", 4)
 	cluster := testenv.StartKafka(t, testenv.KafkaConfig{})
 	s := newExactly(t, testenv.Postgres(t, lastMajor()), cluster, 6)
 	v := s.killed(events, kills, func(n int) {
@@ -137,8 +137,12 @@ func (s *setup) underLoad(ledger *judge.Ledger, seed uint64) (end func()) {
 // grows waits until consumers may see n records more of the topic.
 func (s *setup) grows(n int64) {
 	s.t.Helper()
+	list := s.cluster.Admin.ListEndOffsets
+	if s.committed {
+		list = s.cluster.Admin.ListCommittedOffsets
+	}
 	visible := func() int64 {
-		ends, err := s.cluster.Admin.ListCommittedOffsets(s.t.Context(), s.topic)
+		ends, err := list(context.Background(), s.topic)
 		require.NoError(s.t, err)
 		require.NoError(s.t, ends.Error())
 		sum := int64(0)
@@ -221,25 +225,28 @@ func TestExactlyOnce_Switch(t *testing.T) {
 			t.Parallel()
 			s := newExactly(t, testenv.Postgres(t, lastMajor()), testenv.Kafka(t), 3)
 			ledger := judge.NewLedger()
-			end := s.underLoad(ledger, 1)
-			var relay *testenv.Process
+			// What a killed process has left open hides what comes after it from those who read what is
+			// committed, until the next one in exactly-once delivery or the brokers end it.
+			s.committed = !kill
 			modes := []string{"at-least-once", "exactly-once", "at-least-once", "exactly-once"}
-			for i, mode := range modes {
-				s.set("WALRELAY_DELIVERY", mode)
-				relay = s.relay()
-				s.grows(1000)
-				if i == len(modes)-1 {
-					break
-				}
+			s.set("WALRELAY_DELIVERY", modes[0])
+			relay := s.relay()
+			end := s.underLoad(ledger, 1)
+			s.grows(1000)
+			for _, mode := range modes[1:] {
 				if kill {
 					relay.Kill(t)
 				} else {
 					s.stop(relay)
 				}
+				s.set("WALRELAY_DELIVERY", mode)
+				relay = s.relay()
+				s.grows(1000)
 			}
 			end()
 			s.caughtUp()
 			s.stop(relay)
+			s.committed = true
 			v := s.verdict(ledger, s.topic)
 			t.Log(v)
 			require.Equal(t, fmt.Sprint(len(modes)), s.registered("epoch"))
@@ -263,6 +270,7 @@ func TestExactlyOnce_Poison(t *testing.T) {
 	relay := s.relay()
 	f.delivers()
 	for i, verdict := range []string{"dead-letter", "skip"} {
+		action := []string{"dead-lettered", "skipped"}[i]
 		before, poison, after := f.number(), f.number(), f.number()
 		tx := s.begin()
 		for _, r := range []struct {
@@ -284,7 +292,7 @@ func TestExactlyOnce_Poison(t *testing.T) {
 		s.run("stream", "release", at.String(), "--verdict", verdict)
 		f.sees(before)
 		f.sees(after)
-		require.Equal(t, map[string]string{"dead-letter": "dead-lettered", "skip": "skipped"}[verdict], s.letter(poison).action)
+		require.Equal(t, action, s.letter(poison).action)
 	}
 	f.delivers()
 	s.caughtUp()

@@ -21,12 +21,28 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // A short campaign with faults of each group. WALRELAY_CAMPAIGN_SEED repeats one,
 // WALRELAY_CAMPAIGN_FOR says how long ("10m").
 func TestCampaign(t *testing.T) {
+	// Those that take long are left to longer campaigns, so that every one of these has its turn.
+	r := short(t, "at-least-once", 90*time.Second, "relay-kill,relay-crash-loop,relay-term,pg-crash,walsender-terminate,"+
+		"alter-publication,broker-kill,move-leaders,add-partitions,pg-cut,kafka-reset,kafka-outage,"+
+		"pg-credentials,kafka-credentials")
+	require.GreaterOrEqual(t, len(r.Faults), 8, "kinds of faults")
+}
+
+// What breaks transactions of Kafka: their coordinator, their leaders, and whoever writes them.
+func TestCampaign_ExactlyOnce(t *testing.T) {
+	r := short(t, exactlyOnce, 30*time.Second,
+		"relay-kill,relay-term,relay-zombie,pg-crash,walsender-terminate,broker-kill,move-leaders,kafka-reset")
+	require.GreaterOrEqual(t, len(r.Faults), 3, "kinds of faults")
+	require.Zero(t, r.Duplicated)
+}
+
+// short is a campaign in which nothing may go wrong.
+func short(t *testing.T, delivery string, duration time.Duration, faults string) *report {
+	t.Helper()
 	if testing.Short() {
-		t.Skip("takes two minutes")
+		t.Skip("takes minutes")
 	}
-	opts := options{
-		duration: 90 * time.Second, seed: rand.Uint64N(1_000_000), postgres: 18, delivery: "at-least-once", rate: 1000,
-	}
+	opts := options{duration: duration, seed: rand.Uint64N(1_000_000), postgres: 18, delivery: delivery, rate: 1000}
 	if text := os.Getenv("WALRELAY_CAMPAIGN_FOR"); text != "" {
 		var err error
 		opts.duration, err = time.ParseDuration(text)
@@ -38,10 +54,7 @@ func TestCampaign(t *testing.T) {
 		require.NoError(t, err)
 	}
 	var err error
-	// Those that take long are left to longer campaigns, so that every one of these has its turn.
-	opts.faults, err = selectFaults("relay-kill,relay-crash-loop,relay-term,pg-crash,walsender-terminate," +
-		"alter-publication,broker-kill,move-leaders,add-partitions,pg-cut,kafka-reset,kafka-outage," +
-		"pg-credentials,kafka-credentials")
+	opts.faults, err = selectFaults(faults)
 	require.NoError(t, err)
 
 	r := campaign(t.Context(), t, opts)
@@ -49,11 +62,11 @@ func TestCampaign(t *testing.T) {
 	var text strings.Builder
 	require.NoError(t, r.writeTable(&text))
 	t.Logf("WALRELAY_CAMPAIGN_SEED=%d\n%s", opts.seed, &text)
-	require.GreaterOrEqual(t, len(r.Faults), 8, "kinds of faults")
 	require.NotZero(t, r.RolledBack)
 	require.Greater(t, r.Committed, 1000)
 	require.Equal(t, r.Committed, r.Delivered)
 	require.Zero(t, r.Lost+r.Phantom+r.Reordered+r.AfterDedup)
+	return r
 }
 
 func TestSelectFaults(t *testing.T) {
