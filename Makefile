@@ -33,11 +33,11 @@ race: ## the packages with goroutines, and the binary, under the race detector
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./checkpoint ./decoder ./cdc ./sink ./monitor ./cmd/walrelay
 
 .PHONY: kill-campaign
-kill-campaign: ## 1,000,000 events, ten SIGKILLs, judged by an independent consumer
-	WALRELAY_E2E_EVENTS=1000000 WALRELAY_E2E_KILLS=10 $(GO) test ./e2e -run TestKill -v -count=1 -timeout 60m
+kill-campaign: ## 1,000,000 events, ten SIGKILLs, in both delivery modes, judged by an independent consumer
+	WALRELAY_E2E_EVENTS=1000000 WALRELAY_E2E_KILLS=10 $(GO) test ./e2e -run 'TestKill|TestExactlyOnce_Kill' -v -count=1 -timeout 60m
 
 .PHONY: memory
-memory: ## one transaction of 10,000,000 rows, payloads of 5 MB, and Kafka away: what walrelay has resident
+memory: ## one transaction of 10,000,000 rows in both delivery modes, payloads of 5 MB, and Kafka away: what walrelay has resident
 	WALRELAY_E2E_ROWS=10000000 $(GO) test ./e2e -run TestMemory -v -count=1 -timeout 120m
 
 .PHONY: campaign

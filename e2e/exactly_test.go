@@ -93,7 +93,8 @@ func TestExactlyOnce_Whole(t *testing.T) {
 // across commits one transaction of so many events, for each aggregate type in turn.
 func (s *setup) across(aggregates []string, size int, ledger *judge.Ledger) error {
 	first := ledger.Len()
-	_, err := s.db.Conn.Exec(context.Background(), `INSERT INTO public.outbox (id, aggregatetype, aggregateid, type, payload)
+	_, err := s.db.Conn.Exec(context.Background(), `
+		INSERT INTO public.outbox (id, aggregatetype, aggregateid, type, payload)
 		SELECT lpad(n::text, 32, '0')::uuid, ($3::text[])[1 + n % cardinality($3::text[])], (n % 7)::text, 'created', '{}'
 		FROM generate_series($1::int, $1 + $2 - 1) AS n`, first, size, aggregates)
 	if err != nil {
