@@ -96,7 +96,7 @@ func (l *Line) Check(found *State) error {
 func contradiction(format string, args ...any) error {
 	return &StateError{
 		Problem: fmt.Sprintf(format, args...),
-		Remedy: "if this is the right server and the right cluster, stop every instance and run `walrelay stream new-epoch`: " +
-			"the stream then goes on from its slot and may repeat events",
+		Remedy: "if this is the right server and the right cluster, stop every instance and run " +
+			"`walrelay stream new-epoch`: the stream then goes on from its slot and may repeat events",
 	}
 }

@@ -42,15 +42,17 @@ func TestLine_Check(t *testing.T) {
 		"older epoch":        {change: func(b *both) { b.s.Epoch = 2 }},
 		"changed routing":    {change: func(b *both) { b.s.Routing = "old" }},
 		"confirmed up to it": {change: func(b *both) { b.Confirmed = 0x700 }},
-		"before a promotion": {change: func(b *both) { b.s.Timeline, b.s.Reached, b.s.Position.LSN, b.Confirmed = 1, 0x500, 0x4f0, 0x400 }},
-		"missing":            {change: func(b *both) { b.s = nil }, want: "no state is found"},
-		"other origin":       {change: func(b *both) { b.s.Origin = 1 }, want: "epoch 1"},
-		"other server":       {change: func(b *both) { b.s.SystemID = "43" }, want: "system identifier 43"},
-		"other slot":         {change: func(b *both) { b.s.Slot = "s" }, want: `slot "s"`},
-		"newer epoch":        {change: func(b *both) { b.s.Epoch = 4 }, want: "epoch 4"},
-		"confirmed beyond":   {change: func(b *both) { b.Confirmed = 0x701 }, want: "only reaches 0/700"},
-		"beyond the log":     {change: func(b *both) { b.s.Reached = 0x901 }, want: "0/901 of timeline 2"},
-		"event beyond":       {change: func(b *both) { b.s.Position.LSN = 0x901 }, want: "0/901 of timeline 2"},
+		"before a promotion": {change: func(b *both) {
+			b.s.Timeline, b.s.Reached, b.s.Position.LSN, b.Confirmed = 1, 0x500, 0x4f0, 0x400
+		}},
+		"missing":          {change: func(b *both) { b.s = nil }, want: "no state is found"},
+		"other origin":     {change: func(b *both) { b.s.Origin = 1 }, want: "epoch 1"},
+		"other server":     {change: func(b *both) { b.s.SystemID = "43" }, want: "system identifier 43"},
+		"other slot":       {change: func(b *both) { b.s.Slot = "s" }, want: `slot "s"`},
+		"newer epoch":      {change: func(b *both) { b.s.Epoch = 4 }, want: "epoch 4"},
+		"confirmed beyond": {change: func(b *both) { b.Confirmed = 0x701 }, want: "only reaches 0/700"},
+		"beyond the log":   {change: func(b *both) { b.s.Reached = 0x901 }, want: "0/901 of timeline 2"},
+		"event beyond":     {change: func(b *both) { b.s.Position.LSN = 0x901 }, want: "0/901 of timeline 2"},
 		"lost by a promotion": {
 			change: func(b *both) { b.s.Timeline, b.s.Reached, b.Confirmed = 1, 0x501, 0x400 }, want: "of timeline 1",
 		},
@@ -120,7 +122,8 @@ func TestState_Text(t *testing.T) {
 
 	// What an older or a newer version writes.
 	back, err = checkpoint.ParseState([]byte(
-		`{"version":1,"epoch":1,"origin":1,"system_identifier":"42","timeline":1,"slot":"s","routing":"r","reached":"0/10","new":{}}`))
+		`{"version":1,"epoch":1,"origin":1,"system_identifier":"42","timeline":1,"slot":"s","routing":"r",` +
+			`"reached":"0/10","new":{}}`))
 	require.NoError(t, err)
 	require.Equal(t, &checkpoint.State{
 		Epoch: 1, Origin: 1, SystemID: "42", Timeline: 1, Slot: "s", Routing: "r", Reached: 0x10,

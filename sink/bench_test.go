@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
@@ -21,44 +22,55 @@ func (silent) Throttled(string, time.Duration)           {}
 func quietly(c *Config) { c.Logger, c.Observer, c.BatchBytes = zap.NewNop(), silent{}, 1_000_000 }
 
 // publisher is a sink whose batches go nowhere: recycle takes them back.
-func publisher(t testing.TB) (k *Kafka, recycle func()) {
+func publisher(t testing.TB, change func(*Config)) (k *Kafka, recycle func()) {
 	t.Helper()
-	k, err := New(testConfig(t, []string{"127.0.0.1:1"}, quietly))
+	k, err := New(testConfig(t, []string{"127.0.0.1:1"}, func(c *Config) { change(c); quietly(c) }))
 	require.NoError(t, err)
 	k.run = &run{Run: checkpoint.Run{Mailbox: checkpoint.NewMailbox(), Partitions: map[string]int32{}}}
+	if k.tx != nil {
+		l := line()
+		k.run.gather = newGather(l, l.Begin())
+	}
 	topic := k.topic([]byte("orders"))
 	k.adopt(topic, &topicInfo{leaders: []int32{-1, -1, -1}, limit: defaultMaxMessageBytes})
 	return k, func() {
 		for _, p := range topic.partitions {
 			p.close()
-			for _, b := range p.queue {
-				k.release(b)
+			for _, batches := range [][]*batch{p.queue, p.gathered} {
+				for _, b := range batches {
+					k.release(b)
+				}
 			}
-			p.queue = p.queue[:0]
+			p.queue, p.gathered = p.queue[:0], p.gathered[:0]
 		}
 	}
 }
 
 func TestPublish_AllocatesNothing(t *testing.T) {
-	k, recycle := publisher(t)
-	s := &session{t: t, k: k}
-	ev := s.event("orders", "key")
-	for range 3 {
-		for range 1000 {
-			k.Publish(1, ev)
-		}
-		recycle()
+	for name, change := range map[string]func(*Config){"at least once": func(*Config) {}, "exactly once": exactly} {
+		t.Run(name, func(t *testing.T) {
+			k, recycle := publisher(t, change)
+			s := &session{t: t, k: k}
+			ev := s.event("orders", "key")
+			round := func() {
+				for i := range 1000 {
+					k.Publish(1, ev)
+					if i%100 == 0 {
+						k.Reached(pglogrepl.LSN(i))
+					}
+				}
+				recycle()
+			}
+			for range 3 {
+				round()
+			}
+			require.Zero(t, testing.AllocsPerRun(10, round))
+		})
 	}
-	require.Zero(t, testing.AllocsPerRun(10, func() {
-		for range 1000 {
-			k.Publish(1, ev)
-		}
-		recycle()
-	}))
 }
 
 func BenchmarkPublish(b *testing.B) {
-	k, recycle := publisher(b)
+	k, recycle := publisher(b, func(*Config) {})
 	s := &session{t: b, k: k}
 	ev := s.event("orders", "key", value(make([]byte, 200)))
 	b.ReportAllocs()

@@ -86,6 +86,8 @@ func classify(code sarama.KError) verdict {
 		return verdict{class: rewind, reason: "another producer took over the id"}
 	case sarama.ErrUnsupportedCompressionType, sarama.ErrUnsupportedForMessageFormat, sarama.ErrUnsupportedVersion:
 		return verdict{class: rewind, reason: "the topic's format does not take our batches; configuration must change"}
+	case sarama.ErrConcurrentTransactions, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrInvalidTxnState:
+		return classifyTransaction(code) // the leader asked the coordinator about the transaction
 	default:
 		return verdict{class: rewind, reason: "not an answer that a produce request is known to get"}
 	}

@@ -121,7 +121,7 @@ func (c *coordinator) try(ctx context.Context, verb string, request func(*sarama
 	for attempt := 0; ; {
 		err := c.do(ctx, request)
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return ended(ctx, verb, err)
 		}
 		wait := busyPause
 		var code sarama.KError
@@ -146,9 +146,18 @@ func (c *coordinator) try(ctx context.Context, verb string, request func(*sarama
 			c.forget()
 		}
 		if !pause(ctx, wait) {
-			return context.Cause(ctx)
+			return ended(ctx, verb, err)
 		}
 	}
+}
+
+// ended is the error of a request whose context has ended, and with it the last answer. Even an answer
+// that came at the last moment is of no use to a run that is over.
+func ended(ctx context.Context, verb string, last error) error {
+	if cause := context.Cause(ctx); last == nil || errors.Is(last, cause) {
+		return cause
+	}
+	return fmt.Errorf("%w: %s: %w", context.Cause(ctx), verb, last)
 }
 
 // moved says that another broker may be the coordinator now.
@@ -189,6 +198,8 @@ func classifyTransaction(code sarama.KError) verdict {
 		return verdict{class: retry, reason: "the coordinator cannot write its log at present"}
 	case sarama.ErrThrottlingQuotaExceeded:
 		return verdict{class: retry, reason: "a quota delays the request"}
+	case sarama.ErrSASLAuthenticationFailed:
+		return verdict{class: retry, reason: "the broker does not know us; an operator mends it"}
 	case sarama.ErrInvalidProducerEpoch, sarama.ErrProducerFenced:
 		return verdict{
 			class:  rewind,
@@ -197,7 +208,12 @@ func classifyTransaction(code sarama.KError) verdict {
 	case sarama.ErrInvalidProducerIDMapping:
 		return verdict{class: rewind, reason: "the coordinator forgot the id (transactional.id.expiration.ms)"}
 	case sarama.ErrInvalidTxnState:
-		return verdict{class: rewind, reason: "the coordinator has the transaction in another state: it is looked up, not guessed"}
+		return verdict{
+			class:  rewind,
+			reason: "the coordinator has the transaction in another state; what became of it is read, not guessed",
+		}
+	case sarama.ErrInvalidTransactionTimeout:
+		return verdict{class: rewind, reason: "the brokers' transaction.max.timeout.ms is below WALRELAY_TRANSACTION_TIMEOUT"}
 	default:
 		return verdict{class: rewind, reason: "not an answer that these requests are known to get"}
 	}

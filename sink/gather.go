@@ -22,8 +22,7 @@ type gather struct {
 	wholeEvents, openEvents int   // up to whole, and of the PostgreSQL transaction after it
 	wholeBytes, openBytes   int64 // of records, uncompressed
 
-	full       bool                           // nothing more comes until something is settled
-	blocked    bool                           // a stuck event lies within whole: nothing may leave any more
+	full       time.Time                      // when there was no room for more; zero: more has come since
 	unrecorded map[uint64]checkpoint.Position // poison events that are not written down yet, by sequence
 	written    time.Time                      // when state was written
 	begun      chan struct{}                  // closed once the run's first state is written
@@ -50,7 +49,7 @@ func (g *gather) add(pos checkpoint.Position, size int, c *Config) (large bool) 
 	if g.wholeEvents+g.openEvents == 0 {
 		g.since = now()
 	}
-	g.last = pos
+	g.last, g.full = pos, time.Time{}
 	g.openEvents++
 	g.openBytes += int64(size)
 	return g.openEvents >= c.TransactionEvents || g.openBytes >= c.TransactionBytes
@@ -59,7 +58,7 @@ func (g *gather) add(pos checkpoint.Position, size int, c *Config) (large bool) 
 // reach ends a PostgreSQL transaction, or passes a part of the log without events. It reports whether
 // a transaction may be due earlier than it was.
 func (g *gather) reach(lsn pglogrepl.LSN, c *Config) bool {
-	first := g.wholeEvents == 0 && g.openEvents > 0
+	first := g.wholeEvents == 0 && (g.openEvents > 0 || g.whole.lsn <= g.state.Reached)
 	g.whole = mark{position: g.last, lsn: max(lsn, g.whole.lsn)}
 	g.wholeEvents += g.openEvents
 	g.wholeBytes += g.openBytes
@@ -76,32 +75,49 @@ const (
 	// those of the registry (cdc's guard).
 	lazyBytes    = 256 << 10 // of log
 	lazyInterval = time.Minute
+
+	// roomFor is how long a committed transaction is given to make room: as long as nothing more comes
+	// although there should be, a transaction of PostgreSQL is not cut for want of it.
+	roomFor = time.Second
 )
+
+// commit takes a state that is written.
+func (g *gather) commit(state *checkpoint.State) {
+	first := !g.hasBegun()
+	g.state, g.written = *state, now()
+	if first {
+		close(g.begun)
+	}
+}
 
 // due decides whether a transaction is due now, and up to where; if not, when to look again. A zero
 // time means: when something else has happened. A PostgreSQL transaction stays whole unless it
 // is larger than what a Kafka transaction may hold.
 func (g *gather) due(c *Config, stopped bool) (next checkpoint.State, ok bool, at time.Time) {
 	next = g.state
-	if g.blocked {
-		return next, false, at
-	}
 	if !g.hasBegun() {
 		return next, true, at
 	}
 	next.Position, next.Partial, next.Reached = g.whole.position, false, g.whole.lsn
-	large := g.openEvents >= c.TransactionEvents || g.openBytes >= c.TransactionBytes ||
-		g.full && g.wholeEvents == 0 && g.openEvents > 0
+	large := g.openEvents >= c.TransactionEvents || g.openBytes >= c.TransactionBytes
+	full := !g.full.IsZero()
+	cramped := full && g.wholeEvents == 0 && g.openEvents > 0
 	switch {
-	case large && !stopped:
+	case (large || cramped) && !stopped:
+		if !large && g.full.Before(g.written) {
+			at = g.written.Add(roomFor)
+		}
 		next.Position, next.Partial = g.last, true
-		ok = true
+		ok = !now().Before(at)
 	case g.wholeEvents > 0:
 		at = g.since.Add(c.TransactionInterval)
-		ok = stopped || g.full || g.wholeEvents >= c.TransactionEvents || g.wholeBytes >= c.TransactionBytes ||
+		ok = stopped || full || g.wholeEvents >= c.TransactionEvents || g.wholeBytes >= c.TransactionBytes ||
 			!now().Before(at)
 	case g.whole.lsn > g.state.Reached:
 		at = g.written.Add(lazyInterval)
+		if g.state.Partial { // its transaction has ended without another event
+			at = g.written.Add(c.TransactionInterval)
+		}
 		ok = g.whole.lsn-g.state.Reached >= lazyBytes || !now().Before(at)
 	}
 	if g.state.Partial && next.Position == g.state.Position && g.whole.lsn == g.state.Reached {
@@ -120,6 +136,6 @@ func (g *gather) sealed(next *checkpoint.State) {
 	if next.Partial && next.Position == g.last {
 		g.openEvents, g.openBytes = 0, 0
 	}
-	g.wholeEvents, g.wholeBytes, g.full = 0, 0, false
+	g.wholeEvents, g.wholeBytes = 0, 0
 	g.since = now()
 }

@@ -11,24 +11,38 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write the table of answers into docs/guarantees.md")
+var update = flag.Bool("update", false, "write the tables of answers into docs/guarantees.md")
 
-const (
-	guarantees = "../docs/guarantees.md"
-	tableBegin = "<!-- answers: generated from sink/classify.go by go test ./sink -run TestGuarantees -update -->\n"
-	tableEnd   = "<!-- end of answers -->\n"
-)
+const guarantees = "../docs/guarantees.md"
 
-// The table of what the brokers' answers mean is what the code does.
+// table is a generated part of the document.
+type answerTable struct {
+	begin, end string
+	classify   func(sarama.KError) verdict
+}
+
+// The tables of what the brokers' answers mean are what the code does.
 func TestGuarantees_Answers(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile(guarantees)
 	require.NoError(t, err)
-	before, rest, found := strings.Cut(string(document), tableBegin)
-	require.True(t, found)
-	_, after, found := strings.Cut(rest, tableEnd)
-	require.True(t, found)
-	current := before + tableBegin + answers() + tableEnd + after
+	current := string(document)
+	for _, table := range []answerTable{
+		{
+			"<!-- answers: generated from sink/classify.go by go test ./sink -run TestGuarantees -update -->\n",
+			"<!-- end of answers -->\n", classify,
+		},
+		{
+			"<!-- transaction answers: generated from sink/coordinator.go by go test ./sink -run TestGuarantees -update -->\n",
+			"<!-- end of transaction answers -->\n", classifyTransaction,
+		},
+	} {
+		before, rest, found := strings.Cut(current, table.begin)
+		require.True(t, found, table.begin)
+		_, after, found := strings.Cut(rest, table.end)
+		require.True(t, found, table.end)
+		current = before + table.begin + answers(table.classify) + table.end + after
+	}
 	if *update {
 		require.NoError(t, os.WriteFile(guarantees, []byte(current), 0o644))
 		return
@@ -36,8 +50,8 @@ func TestGuarantees_Answers(t *testing.T) {
 	require.Equal(t, current, string(document), "run go test ./sink -run TestGuarantees -update")
 }
 
-// answers lists the codes that classify knows, one reason a line.
-func answers() string {
+// answers lists the codes that a classifier knows, one reason a line.
+func answers(classify func(sarama.KError) verdict) string {
 	var b strings.Builder
 	b.WriteString("| code | answer | then | why |\n| --- | --- | --- | --- |\n")
 	unknown := classify(sarama.KError(-1000))

@@ -58,7 +58,10 @@ type Kafka struct {
 }
 
 // refused says why a broker refused an event, and the dead letter that was made of it.
-type refused struct{ event, letter string }
+type refused struct {
+	event, letter string
+	stamp         bool // for its timestamp, so that the dead letter has the commit time
+}
 
 // run is the state of one START_REPLICATION.
 type run struct {
@@ -199,24 +202,17 @@ func (k *Kafka) Begin(ctx context.Context, r checkpoint.Run) error {
 		}
 	}
 
-	g := k.start(r, id, found)
-	k.mu.Lock()
-	if dead != nil {
-		k.adopt(k.topic([]byte(k.cfg.DeadTopic)), dead)
-	}
-	if states != nil {
-		k.adopt(k.topic([]byte(k.cfg.StateTopic)), states)
-	}
-	began := k.run
-	k.mu.Unlock()
-	if g == nil {
+	began := k.start(r, id, found, map[string]*topicInfo{k.cfg.DeadTopic: dead, k.cfg.StateTopic: states})
+	if k.tx == nil {
 		return nil
 	}
 	return k.tx.first(ctx, began)
 }
 
-// start makes r the present run.
-func (k *Kafka) start(r checkpoint.Run, id producerID, found *checkpoint.State) *gather {
+// start makes r the present run, with the topics that it begins with.
+func (k *Kafka) start(
+	r checkpoint.Run, id producerID, found *checkpoint.State, topics map[string]*topicInfo,
+) *run {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.producer, k.used = id, false
@@ -239,7 +235,12 @@ func (k *Kafka) start(r checkpoint.Run, id producerID, found *checkpoint.State) 
 			delete(k.condemned, pos)
 		}
 	}
-	return k.run.gather
+	for name, info := range topics {
+		if info != nil {
+			k.adopt(k.topic([]byte(name)), info)
+		}
+	}
+	return k.run
 }
 
 // endRun forgets the present run and waits until no request of it is unanswered.
@@ -322,7 +323,7 @@ func (k *Kafka) Full() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.run != nil && k.run.gather != nil {
-		k.run.gather.full = true
+		k.run.gather.full = now()
 		k.tx.knock()
 	}
 }

@@ -72,7 +72,7 @@ func (l *link) do(ctx context.Context, request func(*sarama.Broker) error) error
 		if reused {
 			l.bind()
 		} else if err := l.connect(); err != nil {
-			return err
+			return l.because(err)
 		}
 		err := request(l.broker)
 		l.unbind()
@@ -82,9 +82,17 @@ func (l *link) do(ctx context.Context, request func(*sarama.Broker) error) error
 		}
 		l.disconnect()
 		if !reused || ctx.Err() != nil {
-			return err
+			return l.because(err)
 		}
 	}
+}
+
+// because is the reason for an error: when the context has ended, that has closed the connection.
+func (l *link) because(err error) error {
+	if l.ctx.Err() != nil {
+		return context.Cause(l.ctx)
+	}
+	return err
 }
 
 func (l *link) connect() error {

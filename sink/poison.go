@@ -28,6 +28,13 @@ func (k *Kafka) poison(topicName string, e entry, c content, reason string) (stu
 	case Skip:
 		k.putPoison(newPoison(topicName, e, c, reason, checkpoint.Skipped))
 	case Stop:
+		if g := k.run.gather; g != nil && e.pos.Compare(g.whole.position) <= 0 {
+			// It waited for its topic's metadata, and what came meanwhile cannot be told from what came
+			// before it any more. The next run stops in time.
+			k.condemned[e.pos] = refused{event: reason}
+			k.fail(fmt.Errorf("event at %s cannot be delivered: %s", e.pos, reason))
+			return true
+		}
 		k.stop()
 		k.putPoison(newPoison(topicName, e, c, reason, checkpoint.Stopped))
 		return true
@@ -38,12 +45,8 @@ func (k *Kafka) poison(topicName string, e entry, c content, reason string) (stu
 // putPoison reports an event that cannot be delivered. No transaction passes it before the session
 // has written it down: after a crash nobody would look at it again. Called with mu held.
 func (k *Kafka) putPoison(p checkpoint.Poison) {
-	if g := k.run.gather; g != nil {
-		if p.Action == checkpoint.Stopped {
-			g.blocked = g.blocked || p.Position.Compare(g.whole.position) <= 0
-		} else {
-			g.unrecorded[p.Seq] = p.Position
-		}
+	if g := k.run.gather; g != nil && p.Action != checkpoint.Stopped {
+		g.unrecorded[p.Seq] = p.Position
 	}
 	k.run.Mailbox.PutPoison(p)
 }
@@ -165,13 +168,14 @@ func (k *Kafka) suspect(p *partition, b *batch, r *refusal) {
 		}
 		known := k.condemned[e.pos]
 		reason := fmt.Sprintf("the broker refuses it: %s (%s)", r.code.Error(), r.reason)
-		if e.poison == nil {
-			known.event = reason
-		} else {
-			known.letter = reason
-			if known.event == "" {
-				known.event = e.poison.Reason
-			}
+		ofStamp := r.code == sarama.ErrInvalidTimestamp
+		switch {
+		case e.poison == nil:
+			known.event, known.stamp = reason, ofStamp
+		case ofStamp && !known.stamp: // it was dead-lettered for something else, maybe by the operator
+			known.event, known.stamp = e.poison.Reason, true
+		default:
+			known.event, known.letter = e.poison.Reason, reason
 		}
 		k.condemned[e.pos] = known
 	}
@@ -218,7 +222,7 @@ func (k *Kafka) condemn(p *partition, b *batch, r *refusal) (stuck bool) {
 		if r.code == sarama.ErrInvalidTimestamp {
 			e.stamp = 0 // the dead-letter topic would refuse it as well
 		}
-		k.condemned[e.pos] = refused{event: reason}
+		k.condemned[e.pos] = refused{event: reason, stamp: r.code == sarama.ErrInvalidTimestamp}
 		stuck = k.poison(p.topic.name, e, c, reason)
 	}
 	if len(rest.entries) > 0 {

@@ -23,31 +23,35 @@ import (
 const culprit = "culprit"
 
 // refuseCulprits makes a cluster refuse batches of "orders" that hold the culprit, naming the record or not.
+// What is in the same request is asked to try again.
 func refuseCulprits(c *kfake.Cluster, named bool) {
 	c.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		req := kreq.(*kmsg.ProduceRequest)
-		if len(req.Topics) != 1 || req.Topics[0].Topic != "orders" || len(req.Topics[0].Partitions) != 1 {
-			return nil, nil, false
-		}
-		part := req.Topics[0].Partitions[0]
-		guilty := culprits(part.Records)
-		if len(guilty) == 0 {
-			return nil, nil, false
-		}
 		res := req.ResponseKind().(*kmsg.ProduceResponse)
-		topic, answer := kmsg.NewProduceResponseTopic(), kmsg.NewProduceResponseTopicPartition()
-		topic.Topic, answer.Partition, answer.ErrorCode = "orders", part.Partition, kerr.InvalidRecord.Code
-		for _, i := range guilty {
-			if named {
-				e := kmsg.NewProduceResponseTopicPartitionErrorRecord()
-				e.RelativeOffset = i
-				answer.ErrorRecords = append(answer.ErrorRecords, e)
+		refused := false
+		for _, t := range req.Topics {
+			topic := kmsg.NewProduceResponseTopic()
+			topic.Topic = t.Topic
+			for _, part := range t.Partitions {
+				answer := kmsg.NewProduceResponseTopicPartition()
+				answer.Partition, answer.ErrorCode = part.Partition, kerr.NotEnoughReplicas.Code
+				if guilty := culprits(part.Records); t.Topic == "orders" && len(guilty) > 0 {
+					refused = true
+					answer.ErrorCode = kerr.InvalidRecord.Code
+					for _, i := range guilty {
+						if named {
+							e := kmsg.NewProduceResponseTopicPartitionErrorRecord()
+							e.RelativeOffset = i
+							answer.ErrorRecords = append(answer.ErrorRecords, e)
+						}
+					}
+				}
+				topic.Partitions = append(topic.Partitions, answer)
 			}
+			res.Topics = append(res.Topics, topic)
 		}
-		topic.Partitions = append(topic.Partitions, answer)
-		res.Topics = append(res.Topics, topic)
-		return res, nil, true
+		return res, nil, refused
 	})
 }
 

@@ -58,6 +58,9 @@ func (k *Kafka) publishJudged(e entry, c content) {
 		reason = "released by the operator"
 		fallthrough
 	case condemned:
+		if refused.stamp {
+			e.stamp = 0 // the dead-letter topic would refuse it as well
+		}
 		k.poison(name, e, c, reason)
 	case k.followsDeadKey(name, e, c):
 		k.deadLetter(name, e, c, reasonFollows)

@@ -165,7 +165,15 @@ func TestClampMillis(t *testing.T) {
 
 func TestClassify_EveryCodeHasOneClassAndAReason(t *testing.T) {
 	t.Parallel()
-	const unknown = "not an answer that a produce request is known to get"
+	require.Equal(t, map[class]int{acked: 2, retry: 23, refuse: 4, order: 1, rewind: 8},
+		classes(t, classify, "not an answer that a produce request is known to get"))
+	require.Equal(t, map[class]int{acked: 1, retry: 20, rewind: 5},
+		classes(t, classifyTransaction, "not an answer that these requests are known to get"))
+}
+
+// classes counts the codes that are known, and checks every one's verdict.
+func classes(t *testing.T, classify func(sarama.KError) verdict, unknown string) map[class]int {
+	t.Helper()
 	known := map[class]int{}
 	for code := sarama.KError(-1); code < 200; code++ {
 		v := classify(code)
@@ -178,7 +186,7 @@ func TestClassify_EveryCodeHasOneClassAndAReason(t *testing.T) {
 		}
 		require.False(t, v.ambiguous && v.class != retry)
 	}
-	require.Equal(t, map[class]int{acked: 2, retry: 21, refuse: 4, order: 1, rewind: 7}, known)
+	return known
 }
 
 func TestTrouble_AnOutageIsAFewLines(t *testing.T) {

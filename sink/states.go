@@ -2,10 +2,8 @@ package sink
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/IBM/sarama"
 	"go.uber.org/zap"
@@ -62,7 +60,7 @@ func (s *states) find(ctx context.Context, recorded int32) (*topicInfo, error) {
 			k.log.Info("topic created", zap.String("topic", name))
 		}
 		if err != nil && !errors.Is(err, sarama.ErrNotController) {
-			return nil, fmt.Errorf("create the topic of states %s: %w", name, err)
+			return nil, fmt.Errorf("create the topic of states %s: %w", name, lacking(err, "CREATE on it or on the cluster"))
 		}
 		if !pause(ctx, k.backoff(attempt)) {
 			return nil, context.Cause(ctx)
@@ -70,12 +68,13 @@ func (s *states) find(ctx context.Context, recorded int32) (*topicInfo, error) {
 		info, err = k.lookout.require(ctx, name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("topic of states %s: %w", name, err)
+		return nil, fmt.Errorf("topic of states %s: %w", name, lacking(err, "READ on it as well"))
 	}
 	if info.cleanup != "" && info.cleanup != "compact" {
 		return nil, &checkpoint.StateError{
-			Problem: fmt.Sprintf("the topic of states %s has cleanup.policy=%s and would lose the stream's state", name, info.cleanup),
-			Remedy:  "set its cleanup.policy to compact, and nothing else",
+			Problem: fmt.Sprintf("the topic of states %s has cleanup.policy=%s and would lose the stream's state", name,
+				info.cleanup),
+			Remedy: "set its cleanup.policy to compact, and nothing else",
 		}
 	}
 	count := int32(len(info.leaders))
@@ -99,159 +98,36 @@ func absent(err error) bool {
 		errors.Is(err, sarama.ErrLeaderNotAvailable)
 }
 
-// fetchBytes limits one fetch.
-const fetchBytes = 4 << 20
-
-// read returns the stream's latest committed state; nil when there is none. To the end means: up to
-// where the partition ends now, so it waits for transactions that are open, since one of them may
-// hold a newer state.
-func (s *states) read(ctx context.Context, toTheEnd bool) (*checkpoint.State, error) {
-	text, err := s.latest(ctx, toTheEnd)
-	if err != nil {
-		return nil, fmt.Errorf("read %s-%d: %w", s.k.cfg.StateTopic, s.partition, err)
+// lacking names the right that an answer says is missing.
+func lacking(err error, right string) error {
+	if errors.Is(err, sarama.ErrTopicAuthorizationFailed) || errors.Is(err, sarama.ErrClusterAuthorizationFailed) {
+		return fmt.Errorf("%w (the principal needs %s)", err, right)
 	}
-	if text == nil {
+	return err
+}
+
+// read returns the stream's latest committed state, and the one in a transaction that is not known to
+// have ended; nil when there is none.
+func (s *states) read(ctx context.Context) (found, open *checkpoint.State, err error) {
+	var h *history
+	if h, err = s.history(ctx); err == nil {
+		if found, err = parseState(h.committed); err == nil {
+			open, err = parseState(h.undecided())
+		}
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read %s-%d: %w", s.k.cfg.StateTopic, s.partition, lacking(err, "READ on the topic"))
+	}
+	return found, open, nil
+}
+
+func parseState(v *version) (*checkpoint.State, error) {
+	if v == nil || v.text == nil {
 		return nil, nil //nolint:nilnil // no state is an answer
 	}
-	state, err := checkpoint.ParseState(text)
+	state, err := checkpoint.ParseState(v.text)
 	if errors.Is(err, checkpoint.ErrStateVersion) {
 		return nil, &checkpoint.StateError{Problem: err.Error(), Remedy: "start that version, or a newer one"}
 	}
 	return state, err
-}
-
-func (s *states) latest(ctx context.Context, toTheEnd bool) ([]byte, error) {
-	if err := s.locate(ctx); err != nil {
-		return nil, err
-	}
-	offset, err := s.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var text []byte
-	for end := int64(-1); ; {
-		block, err := s.fetch(ctx, offset)
-		if err != nil {
-			return nil, err
-		}
-		if end < 0 {
-			if end = block.HighWaterMarkOffset; !toTheEnd {
-				end = block.LastStableOffset
-			}
-		}
-		for _, r := range committedRecords(block) {
-			if string(r.Key) == s.k.cfg.Stream {
-				text = r.Value
-			}
-		}
-		next := max(offset, lastOffset(block)+1)
-		if next >= end {
-			return text, nil
-		}
-		if next == offset && !pause(ctx, s.k.cfg.BackoffMin) { // an open transaction is in the way
-			return nil, fmt.Errorf("a transaction of another producer is open in it: %w", context.Cause(ctx))
-		}
-		offset = next
-	}
-}
-
-// locate finds the partition's leader and leaves a connection to another broker.
-func (s *states) locate(ctx context.Context) error {
-	name := s.k.cfg.StateTopic
-	res, err := s.k.admin.metadata(ctx, []string{name})
-	if err != nil {
-		return fmt.Errorf("fetch metadata: %w", err)
-	}
-	for _, t := range res.Topics {
-		for _, p := range t.Partitions {
-			i := slices.IndexFunc(res.Brokers, func(b *sarama.Broker) bool { return b.ID() == p.Leader })
-			if t.Name != name || p.ID != s.partition || i < 0 {
-				continue
-			}
-			if addr := res.Brokers[i].Addr(); addr != s.leader {
-				s.turn <- struct{}{}
-				s.disconnect()
-				s.leader = addr
-				<-s.turn
-			}
-			return nil
-		}
-	}
-	return sarama.ErrLeaderNotAvailable
-}
-
-func (s *states) start(ctx context.Context) (offset int64, err error) {
-	err = s.do(ctx, func(b *sarama.Broker) error {
-		req := sarama.NewOffsetRequest(s.conf.Version)
-		req.AddBlock(s.k.cfg.StateTopic, s.partition, sarama.OffsetOldest, 1)
-		res, err := b.GetAvailableOffsets(req)
-		if err != nil {
-			return err
-		}
-		block := res.GetBlock(s.k.cfg.StateTopic, s.partition)
-		if block == nil {
-			return sarama.ErrIncompleteResponse
-		}
-		offset = block.Offset
-		return answered(block.Err)
-	})
-	return offset, err
-}
-
-func (s *states) fetch(ctx context.Context, offset int64) (block *sarama.FetchResponseBlock, err error) {
-	err = s.do(ctx, func(b *sarama.Broker) error {
-		req := &sarama.FetchRequest{Version: 11, MaxBytes: fetchBytes, Isolation: sarama.ReadCommitted, SessionEpoch: -1}
-		req.AddBlock(s.k.cfg.StateTopic, s.partition, offset, fetchBytes, -1)
-		res, err := b.Fetch(req)
-		if err != nil {
-			return err
-		}
-		if block = res.GetBlock(s.k.cfg.StateTopic, s.partition); block == nil {
-			return sarama.ErrIncompleteResponse
-		}
-		return answered(block.Err)
-	})
-	return block, err
-}
-
-func batches(block *sarama.FetchResponseBlock) (all []*sarama.RecordBatch) {
-	for _, set := range block.RecordsSet {
-		if b := set.RecordBatch; b != nil && !b.PartialTrailingRecord {
-			all = append(all, b)
-		}
-	}
-	return all
-}
-
-func lastOffset(block *sarama.FetchResponseBlock) int64 {
-	last := int64(-1)
-	for _, b := range batches(block) {
-		last = max(last, b.LastOffset())
-	}
-	return last
-}
-
-// committedRecords leaves out what was aborted. The broker lists the aborted transactions that the
-// fetched range touches; each lasts from its first offset to its producer's next marker. Format of
-// markers: https://kafka.apache.org/documentation/#controlbatch.
-func committedRecords(block *sarama.FetchResponseBlock) (records []*sarama.Record) {
-	aborted := slices.Clone(block.AbortedTransactions)
-	slices.SortFunc(aborted, func(a, b *sarama.AbortedTransaction) int { return int(a.FirstOffset - b.FirstOffset) })
-	open := map[int64]bool{} // producers whose present transaction is an aborted one
-	for _, b := range batches(block) {
-		for len(aborted) > 0 && aborted[0].FirstOffset <= b.LastOffset() {
-			open[aborted[0].ProducerID] = true
-			aborted = aborted[1:]
-		}
-		switch {
-		case b.Control:
-			if len(b.Records) == 1 && len(b.Records[0].Key) >= 4 && binary.BigEndian.Uint16(b.Records[0].Key[2:]) == 0 {
-				delete(open, b.ProducerID) // the marker of an abort
-			}
-		case b.IsTransactional && open[b.ProducerID]:
-		default:
-			records = append(records, b.Records...)
-		}
-	}
-	return records
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/walrelay/walrelay/checkpoint"
@@ -167,8 +168,8 @@ func (k *Kafka) seal(p *partition, last checkpoint.Position) (sealed int) {
 		p.queue, p.gathered = append(p.queue, within), append(p.gathered, rest)
 		sealed++
 	}
-	// What goes on being filled is the last one.
-	if n := len(p.gathered); n > 0 {
+	// What goes on being filled is the last one, unless it has to stay alone.
+	if n := len(p.gathered); n > 0 && !k.suspects[p.gathered[n-1].entries[0].pos] {
 		p.open, p.gathered = p.gathered[n-1], p.gathered[:n-1]
 	}
 	return sealed
@@ -200,12 +201,10 @@ func (t *transactor) deliver(ctx context.Context, tx *transaction) {
 		k.release(d.batch)
 	}
 	if err == nil && k.run == tx.run {
-		g := k.run.gather
-		first := !g.hasBegun()
-		g.state, g.written = tx.state, now()
-		if first {
-			close(g.begun)
-		}
+		k.run.gather.commit(&tx.state)
+		maps.DeleteFunc(k.suspects, func(pos checkpoint.Position, _ bool) bool {
+			return pos.Compare(tx.state.Position) <= 0
+		})
 	}
 	k.mu.Unlock()
 }
@@ -238,8 +237,12 @@ func (t *transactor) acknowledged(tx *transaction) bool {
 	return t.k.run == tx.run && t.unacked == 0
 }
 
-// acked takes an acknowledged batch of the present run. Called with mu held.
+// acked takes an acknowledged batch of the present run, unless its transaction has been given up. Called
+// with mu held.
 func (t *transactor) acked(d settled) {
+	if !t.open {
+		return
+	}
 	t.done = append(t.done, d)
 	if t.unacked--; t.unacked == 0 {
 		t.knock()
@@ -264,8 +267,9 @@ func (t *transactor) quiesce(ctx context.Context) error {
 
 // begin prepares a run: it finds out how far the earlier ones came, and takes their place. What
 // contradicts the registry is refused before anybody is fenced: a copy of the database must not harm
-// the stream that it was copied from. The state is read again after that, for until then a predecessor
-// could still commit.
+// the stream that it was copied from. A predecessor's last transaction may be committed without its
+// markers being written yet, so that also counts which state is open then. The state is read again
+// after that: by then whatever the predecessor began has ended, with its markers.
 func (t *transactor) begin(
 	ctx context.Context, r *checkpoint.Run,
 ) (id producerID, found *checkpoint.State, info *topicInfo, err error) {
@@ -276,14 +280,27 @@ func (t *transactor) begin(
 	if info, err = t.states.find(ctx, recorded); err != nil {
 		return id, nil, nil, err
 	}
-	if _, err = t.check(ctx, r, false); err != nil { // what is open may be the predecessor's, and for good
+	found, open, err := t.states.read(ctx)
+	if err != nil {
+		return id, nil, nil, err
+	}
+	if err = r.Line.Check(found); err != nil && open != nil {
+		err = r.Line.Check(open)
+	}
+	if err != nil {
 		return id, nil, nil, err
 	}
 	if id, err = t.coordinator.init(ctx); err != nil {
 		return id, nil, nil, err
 	}
-	if found, err = t.check(ctx, r, true); err != nil {
+	if found, _, err = t.states.read(ctx); err != nil {
 		return id, nil, nil, err
+	}
+	if err = r.Line.Check(found); err != nil {
+		return id, nil, nil, err
+	}
+	if r.Line.Origin == 0 {
+		found = r.Line.Begin()
 	}
 	if recorded == 0 {
 		r.Mailbox.PutPartitions(checkpoint.Partitions{Topic: c.StateTopic, Count: int32(len(info.leaders))})
@@ -292,21 +309,6 @@ func (t *transactor) begin(
 }
 
 var errStateUnread = errors.New("the state could not be read in time")
-
-// check reads the state and compares it. The result is where a run may begin.
-func (t *transactor) check(ctx context.Context, r *checkpoint.Run, toTheEnd bool) (*checkpoint.State, error) {
-	found, err := t.states.read(ctx, toTheEnd)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.Line.Check(found); err != nil {
-		return nil, err
-	}
-	if r.Line.Origin == 0 {
-		return r.Line.Begin(), nil
-	}
-	return found, nil
-}
 
 // first waits for a run's first transaction, which writes the state alone: it shows that
 // transactions work, and begins a new line.
