@@ -53,6 +53,38 @@ func TestZombie(t *testing.T) {
 		t.Log(v)
 	})
 
+	t.Run("exactly once", func(t *testing.T) {
+		const rows = 20_000 // few enough for one transaction
+		s := newExactly(t, server, cluster, 2)
+		s.db.Exec(t, "ALTER DATABASE "+s.db.Name+" SET wal_sender_timeout = '3s'")
+		s.set("WALRELAY_KAFKA_BROKERS", cluster.ListenerAddrs()[0])
+		s.set("WALRELAY_BATCH_BYTES", "2000")
+		zombie := s.relay()
+		s.bulk(rows, 1000, "")
+		s.arrives(rows / 10)
+		kafka.close()
+		require.Eventually(t, func() bool { return kafka.holds() > 2*2000 }, wait, tick)
+		zombie.Signal(t, syscall.SIGSTOP)
+
+		next := s.another()
+		next.set("WALRELAY_KAFKA_BROKERS", cluster.Seeds())
+		next.relay()
+		s.counts(rows)
+		s.caughtUp()
+		delivered := s.ends(s.topic)
+		kafka.open()
+		require.Eventually(t, func() bool { return kafka.holds() == 0 }, wait, tick)
+		zombie.Signal(t, syscall.SIGCONT)
+		s.ready(200, "standby")
+		require.Equal(t, delivered, s.ends(s.topic), "what comes late is refused")
+		s.insert(1e6, "k", `{}`)
+		s.caughtUp()
+		x := s.kafkaTransactions(s.topic)
+		x.whole(t)
+		require.Len(t, x.producers(), 2)
+		require.NotZero(t, x.aborted)
+	})
+
 	t.Run("killed, and the topic gains partitions", func(t *testing.T) {
 		s := newSetup(t, server, cluster, 2)
 		ledger := judge.NewLedger()
