@@ -26,7 +26,8 @@ type Sink interface {
 	// Recorded says that these poison events, which the sink has reported, are written down. The slice
 	// is valid during the call.
 	Recorded(seqs []uint64)
-	// Full says that nothing more is published until something is settled.
+	// Full says that nothing more is published until something is settled. It is said again after each
+	// mail that did not make room.
 	Full()
 	// Flush says that the input has run dry: what is held back to fill a batch should leave.
 	Flush()

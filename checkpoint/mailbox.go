@@ -100,6 +100,13 @@ func (m *Mailbox) Fail(err error) {
 	m.knock()
 }
 
+// Unread reports whether sequences are settled of which the session does not know yet.
+func (m *Mailbox) Unread() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.settled) > 0 || len(m.recorded) > 0
+}
+
 // Take empties the mailbox into mail, reusing mail's slices. Err stays set once it was.
 func (m *Mailbox) Take(mail *Mail) {
 	m.mu.Lock()

@@ -22,7 +22,7 @@ type gather struct {
 	wholeEvents, openEvents int   // up to whole, and of the PostgreSQL transaction after it
 	wholeBytes, openBytes   int64 // of records, uncompressed
 
-	full       time.Time                      // when there was no room for more; zero: more has come since
+	full       bool                           // nothing more comes until something is settled
 	unrecorded map[uint64]checkpoint.Position // poison events that are not written down yet, by sequence
 	written    time.Time                      // when state was written
 	begun      chan struct{}                  // closed once the run's first state is written
@@ -49,7 +49,7 @@ func (g *gather) add(pos checkpoint.Position, size int, c *Config) (large bool) 
 	if g.wholeEvents+g.openEvents == 0 {
 		g.since = now()
 	}
-	g.last, g.full = pos, time.Time{}
+	g.last, g.full = pos, false
 	g.openEvents++
 	g.openBytes += int64(size)
 	return g.openEvents >= c.TransactionEvents || g.openBytes >= c.TransactionBytes
@@ -75,10 +75,6 @@ const (
 	// those of the registry (cdc's guard).
 	lazyBytes    = 256 << 10 // of log
 	lazyInterval = time.Minute
-
-	// roomFor is how long a committed transaction is given to make room: as long as nothing more comes
-	// although there should be, a transaction of PostgreSQL is not cut for want of it.
-	roomFor = time.Second
 )
 
 // commit takes a state that is written.
@@ -100,18 +96,14 @@ func (g *gather) due(c *Config, stopped bool) (next checkpoint.State, ok bool, a
 	}
 	next.Position, next.Partial, next.Reached = g.whole.position, false, g.whole.lsn
 	large := g.openEvents >= c.TransactionEvents || g.openBytes >= c.TransactionBytes
-	full := !g.full.IsZero()
-	cramped := full && g.wholeEvents == 0 && g.openEvents > 0
+	cramped := g.full && g.wholeEvents == 0 && g.openEvents > 0
 	switch {
 	case (large || cramped) && !stopped:
-		if !large && g.full.Before(g.written) {
-			at = g.written.Add(roomFor)
-		}
 		next.Position, next.Partial = g.last, true
-		ok = !now().Before(at)
+		ok = true
 	case g.wholeEvents > 0:
 		at = g.since.Add(c.TransactionInterval)
-		ok = stopped || full || g.wholeEvents >= c.TransactionEvents || g.wholeBytes >= c.TransactionBytes ||
+		ok = stopped || g.full || g.wholeEvents >= c.TransactionEvents || g.wholeBytes >= c.TransactionBytes ||
 			!now().Before(at)
 	case g.whole.lsn > g.state.Reached:
 		at = g.written.Add(lazyInterval)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/walrelay/walrelay/checkpoint"
 )
@@ -25,30 +26,42 @@ func at(lsn uint64, index uint32) checkpoint.Position {
 	return p
 }
 
-// A window that was full when a transaction was on its way has room once that is committed: what comes
-// next is not cut, unless nothing comes.
-func TestGather_RoomAfterACommit(t *testing.T) {
+// Without room for more, and nothing whole, a transaction of PostgreSQL is divided; once more has come
+// there was room.
+func TestGather_Full(t *testing.T) {
 	t.Parallel()
 	g, c := gathering(t, checkpoint.State{})
 	g.add(at(1, 0), 10, c)
-	g.full = now()
+	g.full = true
 	next, due, _ := g.due(c, false)
 	require.True(t, due && next.Partial, "no room, and nothing whole")
 	require.Equal(t, at(1, 0), next.Position)
 
-	g.commit(&g.state)
+	g.add(at(1, 1), 10, c)
 	_, due, again := g.due(c, false)
 	require.False(t, due)
-	require.WithinDuration(t, now().Add(roomFor), again, roomFor/2)
-
-	g.written, g.full = now().Add(-2*roomFor), now().Add(-3*roomFor)
-	_, due, _ = g.due(c, false)
-	require.True(t, due, "nothing came")
-
-	g.add(at(1, 1), 10, c)
-	_, due, again = g.due(c, false)
-	require.False(t, due, "something came")
 	require.Zero(t, again)
+}
+
+// A session says that its window is full before it has read what a commit has just settled.
+func TestTransaction_FullBeforeTheMail(t *testing.T) {
+	t.Parallel()
+	c := fakeKafka(t, kfake.SeedTopics(1, "orders"))
+	k := start(t, c.ListenAddrs(), exactly)
+	s := begin(t, k, checkpoint.Run{Line: line()})
+	s.transaction("orders", 10)
+	require.Eventually(t, s.run.Mailbox.Unread, patience, time.Millisecond)
+	full := func() bool {
+		k.Full()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.run.gather.full
+	}
+	require.False(t, full())
+	s.settle()
+	s.transaction("orders", 2, true)
+	require.True(t, full())
+	s.until("the first part", func() bool { return len(s.settled) == 12 })
 }
 
 // Whoever waits for the time to write a position has to be woken when there is one.

@@ -318,12 +318,13 @@ func (k *Kafka) Flush() {
 	}
 }
 
-// Full implements cdc.Sink.
+// Full implements cdc.Sink. A session that has not read of the last commit's room yet will say it
+// again if that was not enough; a transaction of PostgreSQL is not divided for an error.
 func (k *Kafka) Full() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.run != nil && k.run.gather != nil {
-		k.run.gather.full = now()
+	if k.run != nil && k.run.gather != nil && !k.run.Mailbox.Unread() {
+		k.run.gather.full = true
 		k.tx.knock()
 	}
 }

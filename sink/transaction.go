@@ -186,8 +186,12 @@ func (t *transactor) deliver(ctx context.Context, tx *transaction) {
 	t.open = false
 	done := t.done
 	t.done = nil
-	if err != nil && k.run == tx.run {
+	switch {
+	case k.run != tx.run:
+	case err != nil:
 		k.fail(err)
+	default:
+		k.run.gather.full = false // there is room as soon as the session reads of it
 	}
 	close(t.idle)
 	t.idle = nil
