@@ -91,7 +91,7 @@ func (k *Kafka) answerBatch(p *partition, b *batch, block *sarama.ProduceRespons
 			return true
 		case order:
 			if !p.behindUnresolved(b) {
-				k.fail(fmt.Errorf("produce to %s: %w", p, block.Err))
+				k.fail(fmt.Errorf("produce to %s: %w (%s)", p, block.Err, v.reason))
 				return false
 			}
 			p.fail(b, nil, false)
@@ -111,7 +111,7 @@ func (k *Kafka) answerBatch(p *partition, b *batch, block *sarama.ProduceRespons
 			}
 			p.fail(b, refusal, false)
 		case rewind:
-			k.fail(fmt.Errorf("produce to %s: %w", p, block.Err))
+			k.fail(fmt.Errorf("produce to %s: %w (%s)", p, block.Err, v.reason))
 			return false
 		}
 	}

@@ -202,7 +202,12 @@ func (l *lookout) finding(ctx context.Context, m *sarama.TopicMetadata, configs 
 	switch m.Err {
 	case sarama.ErrNoError:
 	case sarama.ErrUnknownTopicOrPartition:
-		if !k.cfg.CreateTopics {
+		switch {
+		case k.cfg.CreateTopics:
+		case k.tx != nil && m.Name == k.cfg.StateTopic:
+			return finding{err: fmt.Errorf("%w: it was deleted, and with it the stream's state; restart walrelay, which then "+
+				"says what to do", m.Err)}
+		default:
 			return finding{err: fmt.Errorf("%w: create it, or set WALRELAY_CREATE_TOPICS", m.Err)}
 		}
 		err := k.admin.create(ctx, m.Name, k.newTopic(m.Name), k.cfg.replicaWait())
