@@ -24,18 +24,29 @@
 // A partition whose batch met a retriable error is muted until all its batches in flight have
 // answered; then they go back to the head of the queue and are resent unchanged, in order.
 //
+// # Exactly once
+//
+// A transactor cuts what was gathered into Kafka transactions, each with the stream's state: the
+// position that it reaches, in a compacted topic. Batches leave only while a transaction is open;
+// events are settled when it is committed. The transactional id is the stream's, so beginning a run
+// fences whoever had it before, and the state says where to go on. Nothing is ever aborted by
+// choice: a run whose transaction cannot be committed ends, and the next one finds out.
+//
 // # Poison
 //
 // A record that its topic does not take is found before it is sent when it is too large, and
 // otherwise by the broker's refusal: the broker names it, or its batch is halved until it is alone.
 // Nothing of a refused batch was written, so the partition's sequences begin again with it. Only the
 // culprit is affected; under the policy Stop nothing that follows it in its partition leaves in
-// this run, while everything else that was accepted does.
+// this run, while everything else that was accepted does. In exactly-once delivery a refused batch
+// ends the run, and the next one applies the policy, or sends each suspect alone until the culprit is
+// known.
 //
 // # Ending a run
 //
-// The next run takes the producer epoch raised by one and starts sequences at 0, so that whatever
-// is still under way from the earlier run is refused once the new run has written to a partition.
+// In at-least-once delivery the next run takes the producer epoch raised by one and starts sequences
+// at 0, so that whatever is still under way from the earlier run is refused once the new run has
+// written to a partition.
 // KIP-360 lets an idempotent producer raise its epoch by itself. A new producer id is taken only at
 // start and when the epoch is used up.
 //

@@ -27,8 +27,8 @@ func newStates(k *Kafka) *states {
 	return s
 }
 
-// statePartitions is how many partitions the topic is created with: a transaction that somebody
-// left open delays the start of the streams of one of them.
+// statePartitions is how many partitions the topic is created with: a transaction that somebody left
+// open keeps one of them from being compacted, so that its streams take longer to start.
 const statePartitions = 16
 
 // newTopic is how a missing topic is created.

@@ -104,7 +104,8 @@ func TestStates_Read(t *testing.T) {
 	other.end(kgo.TryCommit)
 
 	// The leader moves.
-	require.NoError(t, c.MoveTopicPartition("states", k.tx.states.partition, 1-c.LeaderFor("states", k.tx.states.partition)))
+	partition := k.tx.states.partition
+	require.NoError(t, c.MoveTopicPartition("states", partition, 1-c.LeaderFor("states", partition)))
 	found, _ = k.latest(t)
 	require.EqualValues(t, 100, found.Reached)
 

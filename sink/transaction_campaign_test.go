@@ -201,9 +201,10 @@ func TestTransaction_Campaign(t *testing.T) {
 func misfortune(t *testing.T, c *kfake.Cluster, r *rand.Rand, drop *atomic.Int32, topics []string) {
 	t.Helper()
 	topic := topics[r.IntN(len(topics))]
-	keys := append(protocol, kmsg.Produce)
-	key := keys[r.IntN(len(keys))]
-	codes := []*kerr.Error{kerr.NotCoordinator, kerr.CoordinatorNotAvailable, kerr.ConcurrentTransactions, kerr.ProducerFenced}
+	key := append([]kmsg.Key{kmsg.Produce}, protocol...)[r.IntN(5)]
+	codes := []*kerr.Error{
+		kerr.NotCoordinator, kerr.CoordinatorNotAvailable, kerr.ConcurrentTransactions, kerr.ProducerFenced,
+	}
 	switch r.IntN(7) {
 	case 0:
 		require.NoError(t, c.MoveTopicPartition(topic, r.Int32N(2), r.Int32N(3)))
@@ -245,7 +246,7 @@ func TestTransaction_RealCampaign(t *testing.T) {
 		return func(kill func()) { time.AfterFunc(after, kill) }
 	}
 	l.life(50, func(func()) {})()
-	for i := range 6 {
+	for i := range 4 {
 		if i%2 == 1 {
 			kafka.KillBroker(t, i/2)
 		}
