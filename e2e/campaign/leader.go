@@ -54,7 +54,7 @@ func (w *world) reassign(ctx context.Context, topic string, partition int32, rep
 	}
 	wanted := slices.Sorted(slices.Values(replicas))
 	var p kadm.PartitionDetail
-	if !await(ctx, 2*time.Minute, func(ctx context.Context) bool {
+	if !await(ctx, 3*time.Minute, func(ctx context.Context) bool {
 		topics, err := w.cluster.Admin.ListTopics(ctx, topic)
 		if err != nil {
 			return false
