@@ -3,7 +3,6 @@ package migrations
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,9 +14,6 @@ import (
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
 )
-
-//go:embed sql/*.sql
-var files embed.FS
 
 // lockID is the key of the advisory lock that Up holds: "walrelay" in ASCII (0x77616C72656C6179).
 // Advisory locks belong to one database, so instances for other databases don't wait.
@@ -34,18 +30,15 @@ type State struct {
 // Pending reports that the migration was not applied yet.
 func (s State) Pending() bool { return s.AppliedAt.IsZero() }
 
-// Up applies what is pending, each migration in a transaction of its own, and returns the names of
-// those that it applied, also beside an error. Any number of callers may run it at once: one works,
-// the others wait for it, for five minutes at most. With nothing pending it only reads.
-func Up(ctx context.Context, db *sql.DB) (applied []string, err error) {
-	states, err := Status(ctx, db)
+func (s set) up(ctx context.Context, db *sql.DB) (applied []string, err error) {
+	states, err := s.status(ctx, db)
 	if err != nil {
 		return nil, err
 	}
 	if !anyPending(states) {
 		return nil, nil
 	}
-	provider, err := newProvider(db)
+	provider, err := s.newProvider(db)
 	if err != nil {
 		return nil, err
 	}
@@ -62,19 +55,20 @@ func Up(ctx context.Context, db *sql.DB) (applied []string, err error) {
 	return applied, nil
 }
 
-// Status lists all migrations in their order. It changes nothing and works on an empty database.
-func Status(ctx context.Context, db *sql.DB) ([]State, error) {
-	provider, err := newProvider(db)
+func (s set) status(ctx context.Context, db *sql.DB) ([]State, error) {
+	provider, err := s.newProvider(db)
 	if err != nil {
 		return nil, err
 	}
-	appliedAt, err := readVersions(ctx, db)
+	appliedAt, err := s.readVersions(ctx, db)
 	if err != nil {
 		return nil, fmt.Errorf("read applied migrations: %w", err)
 	}
 	var states []State
-	for _, s := range provider.ListSources() {
-		states = append(states, State{Version: s.Version, Name: name(s.Path), AppliedAt: appliedAt[s.Version]})
+	for _, source := range provider.ListSources() {
+		states = append(states, State{
+			Version: source.Version, Name: name(source.Path), AppliedAt: appliedAt[source.Version],
+		})
 	}
 	return states, nil
 }
@@ -88,8 +82,8 @@ func anyPending(states []State) bool {
 	return false
 }
 
-func newProvider(db *sql.DB) (*goose.Provider, error) {
-	store, err := database.NewStoreFromQuerier(versionTable, versionQueries{})
+func (s set) newProvider(db *sql.DB) (*goose.Provider, error) {
+	store, err := database.NewStoreFromQuerier(s.versionTable(), versionQueries{s})
 	if err != nil {
 		return nil, fmt.Errorf("prepare version table: %w", err)
 	}
@@ -99,7 +93,7 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare migration lock: %w", err)
 	}
-	dir, err := fs.Sub(files, "sql")
+	dir, err := fs.Sub(files, s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("open migrations: %w", err)
 	}

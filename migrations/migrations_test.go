@@ -61,7 +61,7 @@ func catalog(t *testing.T, db *testenv.Database) string {
 		WITH class AS (
 			SELECT c.oid, c.oid::regclass::text AS rel, c.relkind, obj_description(c.oid, 'pg_class') AS note
 			FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-			WHERE nspname IN ('public', 'walrelay') AND relkind IN ('r', 'p', 'v')
+			WHERE nspname IN ('public', 'walrelay', 'walrelay_kit') AND relkind IN ('r', 'p', 'v')
 		), line AS (
 			SELECT concat_ws(' ', rel, relkind, note) AS l FROM class
 			UNION ALL
@@ -115,13 +115,16 @@ func TestUp_Twice(t *testing.T) {
 func TestUp_EveryColumnIsCommented(t *testing.T) {
 	t.Parallel()
 	database := testenv.Postgres(t, 18).Database(t)
-	_, err := migrations.Up(t.Context(), open(t, database.DSN))
+	db := open(t, database.DSN)
+	_, err := migrations.Up(t.Context(), db)
+	require.NoError(t, err)
+	_, err = migrations.UpKit(t.Context(), db)
 	require.NoError(t, err)
 	var bare []string
 	require.NoError(t, database.QueryRow(t, `
 		SELECT coalesce(array_agg(c.oid::regclass || '.' || attname), '{}')
 		FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace JOIN pg_attribute ON attrelid = c.oid
-		WHERE nspname IN ('public', 'walrelay') AND relkind = 'r' AND attnum > 0
+		WHERE nspname IN ('public', 'walrelay', 'walrelay_kit') AND relkind IN ('r', 'p') AND attnum > 0
 		AND (col_description(c.oid, attnum) IS NULL OR obj_description(c.oid, 'pg_class') IS NULL)`).Scan(&bare))
 	require.Empty(t, bare)
 }
@@ -420,6 +423,9 @@ func TestFiles_GooseMarks(t *testing.T) {
 	files, err := filepath.Glob("sql/*")
 	require.NoError(t, err)
 	require.Len(t, files, len(all()))
+	ofKit, err := filepath.Glob("kit/*")
+	require.NoError(t, err)
+	files = append(files, ofKit...)
 	allowed := []string{"-- +goose Up", "-- +goose StatementBegin", "-- +goose StatementEnd"}
 	for _, file := range files {
 		text, err := os.ReadFile(file)

@@ -9,25 +9,25 @@ import (
 	"strings"
 )
 
-const header = `-- What walrelay needs in this database, for psql or any other client. One transaction: all or nothing.
+const header = `-- What %[2]s needs in this database, for psql or any other client. One transaction: all or nothing.
 -- It can be run again, also after an upgrade: what exists is left as it is.
 BEGIN;
 
 -- The lock waits for a walrelay that migrates by itself at this moment.
-%s
+%[1]s
 `
 
-const recordVersion = `INSERT INTO walrelay.schema_version (version_id, is_applied)
-    SELECT %[1]d, true WHERE NOT EXISTS (SELECT FROM walrelay.schema_version WHERE version_id = %[1]d);
+const recordVersion = `INSERT INTO %[2]s (version_id, is_applied)
+    SELECT %[1]d, true WHERE NOT EXISTS (SELECT FROM %[2]s WHERE version_id = %[1]d);
 `
 
-// Print writes the SQL of all migrations, together with the rows that record them as applied.
-func Print(w io.Writer) error {
+// print writes the SQL of all migrations, together with the rows that record them as applied.
+func (s set) print(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, header, createVersions)
-	fmt.Fprintf(&b, recordVersion, 0) // goose's mark of a table that it knows
+	fmt.Fprintf(&b, header, s.createVersions(), s.user)
+	fmt.Fprintf(&b, recordVersion, 0, s.versionTable()) // goose's mark of a table that it knows
 
-	names, err := fs.Glob(files, "sql/*.sql") // in the order of their names, which is that of their versions
+	names, err := fs.Glob(files, s.dir+"/*.sql") // in the order of their names, which is that of their versions
 	if err != nil {
 		return fmt.Errorf("list migrations: %w", err)
 	}
@@ -47,7 +47,7 @@ func Print(w io.Writer) error {
 				b.WriteString(line)
 			}
 		}
-		fmt.Fprintf(&b, recordVersion, version)
+		fmt.Fprintf(&b, recordVersion, version, s.versionTable())
 	}
 	b.WriteString("\nCOMMIT;\n")
 	if _, err := io.WriteString(w, b.String()); err != nil {

@@ -79,7 +79,13 @@ func TestMigratePrint_NeedsNoDatabase(t *testing.T) {
 	t.Parallel()
 	r := execute(t, nil, "migrate", "print")
 	require.Equal(t, exitOK, r.code, r.stderr)
-	require.Contains(t, r.stdout, "CREATE")
+	require.Contains(t, r.stdout, "public.outbox")
+	require.NotContains(t, r.stdout, "walrelay_kit")
+
+	r = execute(t, nil, "migrate", "print", "--kit")
+	require.Equal(t, exitOK, r.code, r.stderr)
+	require.Contains(t, r.stdout, "walrelay_kit")
+	require.NotContains(t, r.stdout, "public.outbox")
 }
 
 func TestSignals_FirstCancelsSecondAborts(t *testing.T) {

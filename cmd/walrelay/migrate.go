@@ -18,16 +18,25 @@ type migrateCommand struct {
 	Print  migratePrintCommand  `cmd:"" help:"Print the SQL, for those who apply it themselves."`
 }
 
-type migrateUpCommand struct{}
+// migrationSet chooses between the relay's tables and those of kit.
+type migrationSet struct {
+	Kit bool `help:"The tables of kit, which applications import, in place of walrelay's own."`
+}
+
+type migrateUpCommand struct{ migrationSet }
 
 // Run applies the missing migrations.
-func (migrateUpCommand) Run(ctx context.Context, cmd *command) error {
+func (c migrateUpCommand) Run(ctx context.Context, cmd *command) error {
 	db, err := cmd.openDatabase()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	applied, err := migrations.Up(ctx, db)
+	up := migrations.Up
+	if c.Kit {
+		up = migrations.UpKit
+	}
+	applied, err := up(ctx, db)
 	for _, name := range applied {
 		_, _ = fmt.Fprintln(cmd.stdout, "applied", name)
 	}
@@ -40,16 +49,20 @@ func (migrateUpCommand) Run(ctx context.Context, cmd *command) error {
 	return nil
 }
 
-type migrateStatusCommand struct{}
+type migrateStatusCommand struct{ migrationSet }
 
 // Run prints one line for each migration.
-func (migrateStatusCommand) Run(ctx context.Context, cmd *command) error {
+func (c migrateStatusCommand) Run(ctx context.Context, cmd *command) error {
 	db, err := cmd.openDatabase()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	states, err := migrations.Status(ctx, db)
+	status := migrations.Status
+	if c.Kit {
+		status = migrations.StatusKit
+	}
+	states, err := status(ctx, db)
 	if err != nil {
 		return err
 	}
@@ -63,10 +76,15 @@ func (migrateStatusCommand) Run(ctx context.Context, cmd *command) error {
 	return nil
 }
 
-type migratePrintCommand struct{}
+type migratePrintCommand struct{ migrationSet }
 
 // Run needs no database.
-func (migratePrintCommand) Run(cmd *command) error { return migrations.Print(cmd.stdout) }
+func (c migratePrintCommand) Run(cmd *command) error {
+	if c.Kit {
+		return migrations.PrintKit(cmd.stdout)
+	}
+	return migrations.Print(cmd.stdout)
+}
 
 // openDatabase validates the settings and returns a pool that connects at its first use.
 func (c *command) openDatabase() (*sql.DB, error) {
