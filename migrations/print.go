@@ -21,8 +21,8 @@ const recordVersion = `INSERT INTO %[2]s (version_id, is_applied)
     SELECT %[1]d, true WHERE NOT EXISTS (SELECT FROM %[2]s WHERE version_id = %[1]d);
 `
 
-// print writes the SQL of all migrations, together with the rows that record them as applied.
-func (s set) print(w io.Writer) error {
+// write writes the SQL of all migrations, together with the rows that record them as applied.
+func (s set) write(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, header, s.createVersions(), s.user)
 	fmt.Fprintf(&b, recordVersion, 0, s.versionTable()) // goose's mark of a table that it knows

@@ -47,7 +47,7 @@ func Status(ctx context.Context, db *sql.DB) ([]State, error) { return relay().s
 func StatusKit(ctx context.Context, db *sql.DB) ([]State, error) { return kit().status(ctx, db) }
 
 // Print writes the SQL of all the relay's migrations, together with the rows that record them as applied.
-func Print(w io.Writer) error { return relay().print(w) }
+func Print(w io.Writer) error { return relay().write(w) }
 
 // PrintKit is Print for the tables of kit.
-func PrintKit(w io.Writer) error { return kit().print(w) }
+func PrintKit(w io.Writer) error { return kit().write(w) }

@@ -72,10 +72,11 @@ func (s set) createVersions() string { return fmt.Sprintf(createVersions, s.sche
 // readVersions reads when each version was applied. goose's own status would create the table.
 func (s set) readVersions(ctx context.Context, db *sql.DB) (appliedAt map[int64]time.Time, err error) {
 	var exists bool
-	if err := db.QueryRowContext(ctx, versionQueries{s}.TableExists(s.versionTable())).Scan(&exists); err != nil || !exists {
+	err = db.QueryRowContext(ctx, versionQueries{s}.TableExists(s.versionTable())).Scan(&exists)
+	if err != nil || !exists {
 		return nil, err
 	}
-	rows, err := db.QueryContext(ctx,
+	rows, err := db.QueryContext(ctx, //nolint:gosec // the schema is a constant
 		`SELECT version_id, min(tstamp) FROM `+s.versionTable()+` WHERE is_applied GROUP BY 1`)
 	if err != nil {
 		return nil, err

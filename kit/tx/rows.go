@@ -31,13 +31,11 @@ var errNotPgx = errors.New("the driver of this database/sql handle is not pgx/st
 func newStdRows(rows *sql.Rows, conn *pgx.Conn) (*stdRows, error) {
 	r := &stdRows{rows: rows, conn: conn}
 	if conn == nil {
-		r.fail(errNotPgx)
-		return r, r.err
+		return r, r.fail(errNotPgx)
 	}
 	columns, err := rows.ColumnTypes()
 	if err != nil {
-		r.fail(fmt.Errorf("read columns: %w", err))
-		return r, r.err
+		return r, r.fail(fmt.Errorf("read columns: %w", err))
 	}
 	for _, column := range columns {
 		r.fields = append(r.fields, pgconn.FieldDescription{
@@ -53,7 +51,7 @@ func oid(types *pgtype.Map, name string) uint32 {
 	if t, ok := types.TypeForName(strings.ToLower(name)); ok {
 		return t.OID
 	}
-	number, _ := strconv.ParseUint(name, 10, 32) //nolint:errcheck // 0, unknown: scanned as text
+	number, _ := strconv.ParseUint(name, 10, 32) // 0, unknown: scanned as text
 	return uint32(number)
 }
 
@@ -71,18 +69,14 @@ func (r *stdRows) Next() bool {
 	for i := range row {
 		dest[i] = &row[i]
 	}
-	if err := r.rows.Scan(dest...); err != nil {
-		r.fail(err)
-		return false
-	}
+	err := r.rows.Scan(dest...)
 	for i, value := range row {
-		if err := r.set(i, value); err != nil {
-			r.fail(fmt.Errorf("convert column %s: %w", r.fields[i].Name, err))
-			return false
+		if err == nil {
+			err = r.set(i, value)
 		}
 	}
 	r.count++
-	return true
+	return r.fail(err) == nil
 }
 
 // set keeps a value as the server might have sent it.
@@ -103,7 +97,10 @@ func (r *stdRows) set(i int, value any) (err error) {
 		field.Format = pgtype.BinaryFormatCode
 		r.values[i], err = r.conn.TypeMap().Encode(field.DataTypeOID, field.Format, v, nil)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("convert column %s: %w", field.Name, err)
+	}
+	return nil
 }
 
 // Scan implements pgx.Rows.
