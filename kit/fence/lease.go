@@ -46,7 +46,7 @@ type Lease struct {
 const acquireSQL = `WITH ` + serverSQL + ` UPDATE walrelay_kit.fences f SET ` + raiseSQL + `,
 	holder = $2, expires_at = clock_timestamp() + $3::interval
 	FROM server s WHERE f.resource = $1 AND (f.expires_at IS NULL OR f.expires_at <= clock_timestamp())
-	RETURNING ` + tokenSQL
+	RETURNING ` + newestSQL
 
 // Acquire takes the lease, with a new token, when nobody holds it; otherwise it returns ErrHeld at once, also
 // when the holder has the same name: a restarted process waits for the end of its predecessor's lease.
@@ -98,7 +98,7 @@ func (l Leases) take(ctx context.Context, resource, holder string) (row Token, e
 
 const renewSQL = `UPDATE walrelay_kit.fences f
 	SET expires_at = clock_timestamp() + $3::interval, updated_at = clock_timestamp()
-	WHERE f.resource = $1 AND ` + tokenSQL + ` = $2 AND f.expires_at > clock_timestamp()`
+	WHERE f.resource = $1 AND ` + newestSQL + ` = $2 AND f.expires_at > clock_timestamp()`
 
 // Renew makes the lease last for TTL from now, with the same token, or returns ErrLost. A lease that has
 // expired is lost, even when nobody else has taken it. After another error nothing is known: the lease
@@ -118,7 +118,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 
 const releaseSQL = `UPDATE walrelay_kit.fences f
 	SET holder = NULL, expires_at = NULL, updated_at = clock_timestamp()
-	WHERE f.resource = $1 AND ` + tokenSQL + ` = $2 AND f.expires_at > clock_timestamp()`
+	WHERE f.resource = $1 AND ` + newestSQL + ` = $2 AND f.expires_at > clock_timestamp()`
 
 // Release gives the lease back, so that others need not wait for its end. ErrLost says that it was not held
 // any more. Call it when all work under the lease has ended, after Keep's stop.

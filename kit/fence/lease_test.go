@@ -32,8 +32,8 @@ func TestLease(t *testing.T) {
 		require.NoError(t, first.Renew(t.Context()))
 		var holder string
 		var rest time.Duration
-		require.NoError(t, db.QueryRow(t, "SELECT holder, expires_at - clock_timestamp() FROM walrelay_kit.fences WHERE resource = 'a'").
-			Scan(&holder, &rest))
+		require.NoError(t, db.QueryRow(t, `SELECT holder, expires_at - clock_timestamp() FROM walrelay_kit.fences
+			WHERE resource = 'a'`).Scan(&holder, &rest))
 		require.Equal(t, "one", holder)
 		require.InDelta(t, time.Hour, rest, float64(time.Minute))
 
@@ -107,7 +107,8 @@ func TestLease_Race(t *testing.T) {
 func TestLease_PausedHolder(t *testing.T) {
 	t.Parallel()
 	db := prepare(t, testenv.Postgres(t, 18))
-	db.Exec(t, `CREATE TABLE account (id bigint PRIMARY KEY, owner text, fence bigint); INSERT INTO account (id) VALUES (1)`)
+	db.Exec(t, `CREATE TABLE account (id bigint PRIMARY KEY, owner text, fence bigint);
+		INSERT INTO account (id) VALUES (1)`)
 	leases := fence.Leases{DB: db.Conn, TTL: time.Hour}
 	write := func(token fence.Token, form fence.Form, owner string) error {
 		return fence.Write{

@@ -52,7 +52,7 @@ const raiseSQL = `system_identifier = s.system_identifier, timeline = s.timeline
 		THEN f.term_offset ELSE f.timeline + f.term_offset + 1 - s.timeline END,
 	updated_at = clock_timestamp()`
 
-const tokenSQL = `((f.timeline + f.term_offset) << 40) | f.counter`
+const newestSQL = `((f.timeline + f.term_offset) << 40) | f.counter`
 
 // firstSQL begins a row above everything that Purge has removed. The lock keeps Purge away meanwhile.
 const firstSQL = `WITH ` + serverSQL + `, floor AS MATERIALIZED (
@@ -61,8 +61,9 @@ const firstSQL = `WITH ` + serverSQL + `, floor AS MATERIALIZED (
 	SELECT $1, s.system_identifier, s.timeline, greatest(floor.term - s.timeline, 0), floor.counter
 	FROM server s, floor ON CONFLICT (resource) DO NOTHING`
 
-const nextSQL = `WITH ` + serverSQL + ` UPDATE walrelay_kit.fences f SET ` + raiseSQL + `, holder = NULL, expires_at = NULL
-	FROM server s WHERE f.resource = $1 RETURNING ` + tokenSQL
+const nextSQL = `WITH ` + serverSQL + ` UPDATE walrelay_kit.fences f
+	SET ` + raiseSQL + `, holder = NULL, expires_at = NULL
+	FROM server s WHERE f.resource = $1 RETURNING ` + newestSQL
 
 // Next returns a new token for the resource. Whoever held a lease on it has lost it.
 //
@@ -104,7 +105,7 @@ const liftSQL = `WITH ` + serverSQL + ` UPDATE walrelay_kit.fences f SET system_
 	timeline = s.timeline, term_offset = greatest($2::bigint >> 40, f.timeline + f.term_offset, s.timeline) - s.timeline,
 	counter = greatest($2::bigint & 1099511627775, f.counter),
 	holder = NULL, expires_at = NULL, updated_at = clock_timestamp()
-	FROM server s WHERE f.resource = $1 AND ` + tokenSQL + ` < $2`
+	FROM server s WHERE f.resource = $1 AND ` + newestSQL + ` < $2`
 
 // Raise makes the next token of the resource larger than one that was seen in use. It mends what a
 // restore from a dump or an old backup, or two promotions that did not know of each other, have taken back.

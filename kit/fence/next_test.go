@@ -188,7 +188,8 @@ func TestNext_TimelineGoesBack(t *testing.T) {
 		require.Equal(t, [2]uint64{8, counter}, [2]uint64{token.Term(), token.Counter()})
 	}
 	// The same cluster's timeline further on adds to that.
-	db.Exec(t, "UPDATE walrelay_kit.fences SET timeline = timeline - 1, term_offset = term_offset + 1 WHERE resource = 'a'")
+	db.Exec(t, `UPDATE walrelay_kit.fences SET timeline = timeline - 1,
+		term_offset = term_offset + 1 WHERE resource = 'a'`)
 	token, err := fence.Next(t.Context(), db.Conn, "a")
 	require.NoError(t, err)
 	require.Equal(t, [2]uint64{9, 103}, [2]uint64{token.Term(), token.Counter()})

@@ -15,7 +15,8 @@ import (
 func TestToken_FormsKeepOrder(t *testing.T) {
 	t.Parallel()
 	token := rapid.Custom(func(t *rapid.T) fence.Token {
-		token, err := fence.NewToken(rapid.Uint64Range(0, 1<<23-1).Draw(t, "term"), rapid.Uint64Range(1, 1<<40-1).Draw(t, "counter"))
+		token, err := fence.NewToken(
+			rapid.Uint64Range(0, 1<<23-1).Draw(t, "term"), rapid.Uint64Range(1, 1<<40-1).Draw(t, "counter"))
 		require.NoError(t, err)
 		return token
 	})

@@ -25,7 +25,8 @@ func TestWrite_Names(t *testing.T) {
 	}
 	require.NoError(t, write.Do(t.Context(), db.Conn, fence.Once, 5))
 	var got []string
-	require.NoError(t, db.QueryRow(t, `SELECT array_agg("x' y" || coalesce("Fence!", 0) ORDER BY "select") FROM "Odd;"."a""b"`).Scan(&got))
+	require.NoError(t, db.QueryRow(t, `SELECT array_agg("x' y" || coalesce("Fence!", 0) ORDER BY "select")
+		FROM "Odd;"."a""b"`).Scan(&got))
 	require.Equal(t, []string{"new5", "old0"}, got)
 	write.Key["select"] = 3
 	require.ErrorIs(t, write.Do(t.Context(), db.Conn, fence.Once, 6), fence.ErrNoRow)
@@ -42,8 +43,10 @@ func TestWrite_Names(t *testing.T) {
 func TestWrite_Concurrently(t *testing.T) {
 	t.Parallel()
 	db := prepare(t, testenv.Postgres(t, 18))
-	db.Exec(t, `CREATE TABLE r (id int, by_token bigint, writes bigint[] DEFAULT '{}', fence bigint); INSERT INTO r (id) VALUES (1);
-		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.writes := OLD.writes || NEW.fence; RETURN NEW; END';
+	db.Exec(t, `CREATE TABLE r (id int, by_token bigint, writes bigint[] DEFAULT '{}', fence bigint);
+		INSERT INTO r (id) VALUES (1);
+		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+			'BEGIN NEW.writes := OLD.writes || NEW.fence; RETURN NEW; END';
 		CREATE TRIGGER note BEFORE UPDATE ON r FOR EACH ROW EXECUTE FUNCTION note()`)
 	var group errgroup.Group
 	for i := range 40 {
@@ -113,7 +116,8 @@ func TestHeaders(t *testing.T) {
 	defer server.Close()
 	client := &http.Client{Transport: fence.Transport{Base: server.Client().Transport}}
 	put := func(token fence.Token) int {
-		r, err := http.NewRequestWithContext(fence.NewContext(t.Context(), token), http.MethodPut, server.URL+"/a", http.NoBody)
+		ctx := fence.NewContext(t.Context(), token)
+		r, err := http.NewRequestWithContext(ctx, http.MethodPut, server.URL+"/a", http.NoBody)
 		require.NoError(t, err)
 		answer, err := client.Do(r)
 		require.NoError(t, err)
