@@ -76,8 +76,9 @@ func (s set) readVersions(ctx context.Context, db *sql.DB) (appliedAt map[int64]
 	if err != nil || !exists {
 		return nil, err
 	}
-	rows, err := db.QueryContext(ctx, //nolint:gosec // the schema is a constant
-		`SELECT version_id, min(tstamp) FROM `+s.versionTable()+` WHERE is_applied GROUP BY 1`)
+	//nolint:gosec // the schema is a constant
+	query := `SELECT version_id, min(tstamp) FROM ` + s.versionTable() + ` WHERE is_applied GROUP BY 1`
+	rows, err := db.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}

@@ -255,34 +255,47 @@ func TestWrite_AnyTable(t *testing.T) {
 	}
 }
 
+// In each of pgx's modes, as poolers allow some alone.
 func TestWrite_DatabaseSQL(t *testing.T) {
 	t.Parallel()
-	db := database(t, 18)
-	config, err := pgx.ParseConfig(db.DSN)
-	require.NoError(t, err)
-	handle := stdlib.OpenDB(*config)
-	defer func() { require.NoError(t, handle.Close()) }()
-	event := outbox.Event{
-		ID: outbox.Namespace("test").Key("x"), AggregateType: "a", AggregateID: "1", Type: "t",
-		Payload: json.RawMessage(`{}`), Headers: map[string]string{"h": "v"},
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			db := database(t, 18)
+			config, err := pgx.ParseConfig(db.DSN)
+			require.NoError(t, err)
+			config.DefaultQueryExecMode = mode
+			handle := stdlib.OpenDB(*config)
+			defer func() { require.NoError(t, handle.Close()) }()
+			event := outbox.Event{
+				ID: outbox.Namespace("test").Key("x"), AggregateType: "a", AggregateID: "1", Type: "t",
+				Payload: json.RawMessage(`{}`), Headers: map[string]string{"h": "v"},
+			}
+
+			q, err := handle.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			ids, err := outbox.Write(t.Context(), tx.Std(q), event, outbox.Event{AggregateType: "a", AggregateID: "1", Type: "t"})
+			require.NoError(t, err)
+			require.Len(t, ids, 2)
+			require.Equal(t, event.ID, ids[0])
+			_, err = outbox.Emit(t.Context(), tx.Std(q), "p", event)
+			require.NoError(t, err)
+			require.Zero(t, count(t, db))
+			require.NoError(t, q.Commit())
+			require.Equal(t, 2, count(t, db))
+
+			q, err = handle.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			_, err = outbox.Write(t.Context(), tx.Std(q), event)
+			require.ErrorIs(t, err, outbox.ErrDuplicate)
+			require.NoError(t, q.Rollback())
+			deleted, err := outbox.Outbox{}.Purge(t.Context(), tx.Std(handle), 0, 10)
+			require.NoError(t, err)
+			require.Equal(t, int64(2), deleted)
+		})
 	}
-
-	q, err := handle.BeginTx(t.Context(), nil)
-	require.NoError(t, err)
-	_, err = outbox.Write(t.Context(), tx.Std(q), event)
-	require.NoError(t, err)
-	_, err = outbox.Emit(t.Context(), tx.Std(q), "p", event)
-	require.NoError(t, err)
-	require.Zero(t, count(t, db))
-	require.NoError(t, q.Commit())
-	require.Equal(t, 1, count(t, db))
-
-	q, err = handle.BeginTx(t.Context(), nil)
-	require.NoError(t, err)
-	_, err = outbox.Write(t.Context(), tx.Std(q), event)
-	require.ErrorIs(t, err, outbox.ErrDuplicate)
-	require.NoError(t, q.Rollback())
-	require.Equal(t, 1, count(t, db))
 }
 
 func TestPurge(t *testing.T) {

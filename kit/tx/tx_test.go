@@ -192,3 +192,46 @@ func TestTx_RowsClosedEarly(t *testing.T) {
 		require.NoError(t, q.QueryRow(t.Context(), `SELECT 1`).Scan(&one))
 	})
 }
+
+// A pool is a handle too; its one connection comes back after each statement, whatever became of it.
+func TestStd_Pool(t *testing.T) {
+	t.Parallel()
+	config, err := pgx.ParseConfig(testenv.Postgres(t, 18).Database(t).DSN)
+	require.NoError(t, err)
+	db := stdlib.OpenDB(*config)
+	defer func() { require.NoError(t, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	q := tx.Std(db)
+	for range 3 {
+		require.NoError(t, q.QueryRow(ctx, `SELECT generate_series(1, 9)`).Scan(new(int)))
+		require.Error(t, q.QueryRow(ctx, `SELECT 'x'`).Scan(new(int)))
+		require.Error(t, q.QueryRow(ctx, `SELECT 1 / 0`).Scan(new(int)))
+		require.ErrorIs(t, q.QueryRow(ctx, `SELECT 1 WHERE false`).Scan(new(int)), pgx.ErrNoRows)
+		rows, err := q.Query(ctx, `SELECT 'x'`)
+		require.NoError(t, err)
+		_, err = pgx.CollectRows(rows, pgx.RowTo[int])
+		require.Error(t, err)
+	}
+}
+
+// A value beyond database/sql's types keeps its own in another mode of pgx too.
+func TestStd_SimpleProtocol(t *testing.T) {
+	t.Parallel()
+	config, err := pgx.ParseConfig(testenv.Postgres(t, 18).Database(t).DSN)
+	require.NoError(t, err)
+	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	db := stdlib.OpenDB(*config)
+	defer func() { require.NoError(t, db.Close()) }()
+	var (
+		numbers []int64
+		at      time.Time
+		bytes   []byte
+	)
+	require.NoError(t, tx.Std(db).QueryRow(t.Context(), `SELECT $1::bigint[], $2::timestamptz, $3::bytea`,
+		[]int64{1, 2}, time.UnixMicro(1_700_000_000_123_456), []byte{0, 255}).Scan(&numbers, &at, &bytes))
+	require.Equal(t, []int64{1, 2}, numbers)
+	require.Equal(t, int64(1_700_000_000_123_456), at.UnixMicro())
+	require.Equal(t, []byte{0, 255}, bytes)
+}
