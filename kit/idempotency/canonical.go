@@ -36,7 +36,7 @@ func CanonicalJSON(document []byte) (canonical []byte, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // Token returns it unwrapped
+	if _, err := d.Token(); err != io.EOF {
 		return nil, false
 	}
 	return appendValue(make([]byte, 0, len(document)), value), true

@@ -39,7 +39,7 @@ func (r Retention) Validate() error {
 		faults = append(faults, errors.New("RetryWindow, Keep and Batch must not be negative"))
 	}
 	if keep := cmp.Or(r.Keep, window); keep < window {
-		faults = append(faults, fmt.Errorf("Keep %s is shorter than RetryWindow %s: late retries would run again",
+		faults = append(faults, fmt.Errorf("retention %s is shorter than the retry window %s: late retries would run again",
 			keep, window))
 	}
 	if err := errors.Join(faults...); err != nil {

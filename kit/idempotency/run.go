@@ -58,8 +58,7 @@ func Run(ctx context.Context, pool Pool, r Request, work Work) (Response, error)
 		_ = claim.Release(ctx, pool) // otherwise the lease ends it
 	}()
 	answer, err := runWork(ctx, pool, claim, work)
-	var refusal *RefusalError
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*RefusalError](err); ok {
 		answer, err = refusal.Response, claim.Complete(ctx, pool, refusal.Response)
 	}
 	if err != nil {

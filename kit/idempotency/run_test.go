@@ -184,6 +184,22 @@ func TestClaim_LateButAloneCompletes(t *testing.T) {
 	require.ErrorIs(t, claim.Extend(t.Context(), db.Conn), idempotency.ErrLost)
 }
 
+// The token fences, also while the heir is still at work.
+func TestClaim_FencedBeforeTheHeirCompletes(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t, 18)
+	late, _, err := idempotency.Acquire(t.Context(), db.Conn, request("k"))
+	require.NoError(t, err)
+	age(t, db, "k", time.Hour)
+	heir, _, err := idempotency.Acquire(t.Context(), db.Conn, request("k"))
+	require.NoError(t, err)
+	require.Equal(t, int64(2), heir.Token)
+	require.ErrorIs(t, late.Extend(t.Context(), db.Conn), idempotency.ErrLost)
+	require.ErrorIs(t, late.Release(t.Context(), db.Conn), idempotency.ErrLost)
+	require.ErrorIs(t, late.Complete(t.Context(), db.Conn, idempotency.Response{Status: 200}), idempotency.ErrLost)
+	require.NoError(t, heir.Complete(t.Context(), db.Conn, idempotency.Response{Status: 200}))
+}
+
 // In the caller's transaction everything stands or falls with it.
 func TestRun_WithinTransaction(t *testing.T) {
 	t.Parallel()

@@ -39,7 +39,7 @@ func DerivedKey(r *http.Request) string {
 	if !ok {
 		return rand.Text() // 130 bits
 	}
-	name, _ := r.Context().Value(callName{}).(string) //nolint:errcheck // "" when there is none
+	name, _ := r.Context().Value(callName{}).(string) // "" when there is none
 	h := sha256.New()
 	for _, part := range []string{in.scope, in.key, r.Method, r.URL.Host, r.URL.EscapedPath(), r.URL.RawQuery, name} {
 		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))

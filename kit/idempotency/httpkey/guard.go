@@ -106,8 +106,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, key string, next h
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, cmp.Or(g.MaxBody, defaultLimit)))
 	if err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
+		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", tooLarge.Limit))
 			return
 		}

@@ -77,7 +77,8 @@ func TestGuard_Keys(t *testing.T) {
 func TestGuard_PassesOtherMethods(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
-	server := serve(t, &httpkey.Guard{Pool: newDatabase(t).Conn, Required: true}, func(_ http.ResponseWriter, r *http.Request) {
+	guard := &httpkey.Guard{Pool: newDatabase(t).Conn, Required: true}
+	server := serve(t, guard, func(_ http.ResponseWriter, r *http.Request) {
 		_, guarded := idempotency.TxFrom(r.Context())
 		require.False(t, guarded)
 		calls.Add(1)
@@ -213,7 +214,8 @@ func TestGuard_BrokenConnection(t *testing.T) {
 func TestGuard_Limits(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
-	server := serve(t, &httpkey.Guard{Pool: db.Conn, MaxBody: 10, MaxAnswer: 10}, func(w http.ResponseWriter, r *http.Request) {
+	guard := &httpkey.Guard{Pool: db.Conn, MaxBody: 10, MaxAnswer: 10}
+	server := serve(t, guard, func(w http.ResponseWriter, r *http.Request) {
 		pay(httptest.NewRecorder(), r)
 		_, err := w.Write([]byte("12345"))
 		require.NoError(t, err)

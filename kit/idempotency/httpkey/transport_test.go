@@ -196,7 +196,8 @@ func TestTransport_Keys(t *testing.T) {
 	require.Equal(t, []string{"mine"}, s.keys)
 
 	r.Header.Del("Idempotency-Key")
-	_, err = (&httpkey.Transport{Key: func(*http.Request) string { return "not one" }}).RoundTrip(r) //nolint:bodyclose // none
+	bad := &httpkey.Transport{Key: func(*http.Request) string { return "not one" }}
+	_, err = bad.RoundTrip(r)
 	require.ErrorContains(t, err, "make idempotency key")
 }
 
