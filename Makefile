@@ -49,6 +49,7 @@ campaign: ## look for lost events under faults: FOR=10m SEED=7 FAULTS=a,b PG=18 
 fuzz: ## fuzz the decoder, FUZZTIME (default 5m) a target
 	$(GO) test ./decoder -run '^$$' -fuzz FuzzDecode -fuzztime $(or $(FUZZTIME),5m)
 	$(GO) test ./decoder -run '^$$' -fuzz FuzzParseHeaders -fuzztime $(or $(FUZZTIME),5m)
+	$(GO) test ./decoder -run '^$$' -fuzz FuzzEnvelope -fuzztime $(or $(FUZZTIME),5m)
 
 .PHONY: bench
 bench: ## drain and latency beside pg_recvlogical (ARGS="--json")

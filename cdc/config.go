@@ -43,6 +43,9 @@ type Config struct {
 
 	// Mappings lists the outbox tables.
 	Mappings []decoder.Mapping
+	// Messages maps the logical messages that are events, see decoder.MessageMapping. Optional: nil
+	// leaves them out, and the server sends none.
+	Messages *decoder.Mapping
 	// Routing is a fingerprint of everything that decides about topic, key and partition of an
 	// event. Another one than recorded raises the stream's epoch.
 	Routing string
@@ -65,7 +68,7 @@ type Config struct {
 
 	// Window limits what may be in flight.
 	Window checkpoint.Window
-	// MaxMessageBytes limits one message of the server: one row, that is.
+	// MaxMessageBytes limits one message of the server: one row, or one logical message.
 	MaxMessageBytes int
 	// FollowKey sends later events of a dead-lettered key after it. Optional.
 	FollowKey bool
@@ -131,6 +134,7 @@ func (c *Config) Validate() error {
 		require(!seen[[2]string{m.Schema, m.Table}], "Mappings", "must name %s only once", table)
 		seen[[2]string{m.Schema, m.Table}] = true
 	}
+	require(c.Messages == nil || c.Messages.Prefix != "", "Messages", "must have a prefix")
 
 	positive := func(d time.Duration, field string) { require(d > 0, field, "must be longer than 0, not %s", d) }
 	positive(c.ConnectTimeout, "ConnectTimeout")

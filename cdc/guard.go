@@ -287,7 +287,11 @@ func (g *guard) recordPoison(ctx context.Context, poison []checkpoint.Poison) er
 			continue
 		}
 		p.Action = checkpoint.Stopped
-		p.Reason += "; and its row is not in " + p.Table + " any more"
+		if m := g.cfg.Messages; m != nil && m.Name() == p.Table {
+			p.Reason += "; and a message is in no table that it could be read from later"
+		} else {
+			p.Reason += "; and its row is not in " + p.Table + " any more"
+		}
 		g.mailbox.PutPoison(p)
 	}
 	if err := g.registry.RecordPoison(ctx, kept, g.cfg.FollowKey); err != nil {

@@ -29,6 +29,7 @@ type session struct {
 	board   *board
 	guard   *guard
 	seen    *witness
+	warn    func([]string) // each text once in the stream's life
 	decoder *decoder.Decoder
 	tracker *checkpoint.Tracker
 	mailbox *checkpoint.Mailbox
@@ -64,8 +65,8 @@ type session struct {
 // counters count between two reports to the board.
 type counters struct {
 	events, transactions uint64
-	settled              uint64                          // without a gap
-	ignored              [decoder.KindMessage + 1]uint64 // by kind
+	settled              uint64                               // without a gap
+	ignored              [decoder.KindStrayMessage + 1]uint64 // by kind
 }
 
 // boardInterval is how stale the board may be while the stream is busy.
@@ -128,7 +129,7 @@ func (s *session) receiveError(ctx context.Context, err error) error {
 		return ctx.Err()
 	case errors.As(err, &large):
 		return &FatalError{
-			Object:  fmt.Sprintf("row after %s", s.received),
+			Object:  fmt.Sprintf("row or logical message after %s", s.received),
 			Problem: fmt.Sprintf("takes %d bytes, one message may take %d", large.ActualBodyLen, large.MaxExpectedBodyLen),
 			Remedy:  "raise WALRELAY_MAX_MESSAGE_BYTES",
 		}
@@ -490,6 +491,10 @@ func (s *session) change(ctx context.Context, wal []byte) error {
 		s.sink.Reached(commit.EndLSN)
 	case decoder.KindRelation:
 		return s.relation(ctx)
+	case decoder.KindStrayMessage:
+		s.counters.ignored[kind]++
+		s.warn([]string{fmt.Sprintf("messages with prefix %q that are not transactional are not published: "+
+			"events need pg_logical_emit_message(true, ...)", s.cfg.Messages.Prefix)})
 	case decoder.KindUpdate, decoder.KindDelete, decoder.KindTruncate, decoder.KindForeignInsert, decoder.KindMessage:
 		s.counters.ignored[kind]++
 	case decoder.KindType, decoder.KindOrigin:

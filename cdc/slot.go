@@ -190,12 +190,16 @@ func diagnoseCreation(name string, err *pgconn.PgError) error {
 func (s *Server) StartReplication(ctx context.Context, recorded pglogrepl.LSN) error {
 	// publication_names is a list of identifiers inside a string: quote_literal(quote_ident(name)).
 	names := quoteLiteral(pgx.Identifier{s.cfg.Publication}.Sanitize())
+	args := []string{"proto_version '1'", "publication_names " + names}
+	if s.cfg.Messages != nil { // otherwise logical messages are left out by the server
+		args = append(args, "messages 'true'")
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReceiveTimeout)
 	defer cancel()
 	err := pglogrepl.StartReplication(ctx, s.Repl, pgx.Identifier{s.cfg.Slot}.Sanitize(), recorded,
 		pglogrepl.StartReplicationOptions{
 			Mode:       pglogrepl.LogicalReplication,
-			PluginArgs: []string{"proto_version '1'", "publication_names " + names},
+			PluginArgs: args,
 		})
 	switch sqlState(err) {
 	case "42704", "55000": // undefined_object, object_not_in_prerequisite_state

@@ -56,7 +56,7 @@ type Status struct {
 
 	Transactions uint64
 	Events       uint64
-	Ignored      map[string]uint64 // by kind: update, delete, truncate, message, insert (into no outbox)
+	Ignored      map[string]uint64 // by kind: update, delete, truncate, insert (into no outbox), message, stray-message
 	Poison       map[checkpoint.Action]uint64
 	Reconnects   uint64
 	Diverged     uint64            // events published, and not in the database that took over

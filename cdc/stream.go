@@ -207,8 +207,11 @@ func (s *Stream) stream(
 	guard := newGuard(server, reg.Publication, start, reg.Confirmed, run)
 	sess := &session{
 		cfg: &s.cfg, log: s.log, server: server, conn: server.Repl.Conn(), sink: s.sink, board: s.board, guard: guard,
-		seen:    s.seen,
-		decoder: decoder.New(decoder.Config{Mappings: s.cfg.Mappings, Epoch: reg.Epoch, Timeline: server.Timelines().At}),
+		seen: s.seen,
+		warn: s.warn,
+		decoder: decoder.New(decoder.Config{
+			Mappings: s.cfg.Mappings, Messages: s.cfg.Messages, Epoch: reg.Epoch, Timeline: server.Timelines().At,
+		}),
 		tracker: checkpoint.NewTracker(start, s.cfg.Window), mailbox: run.Mailbox, acks: make(chan struct{}, 1),
 		received: start, confirmed: start, reached: start,
 		lastStatus: time.Now(), interval: server.StatusInterval(),

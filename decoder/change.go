@@ -29,20 +29,24 @@ func (d *Decoder) decodeInsert(r *reader) Kind {
 	case rel.Mapping == nil:
 		r.fail(1, "insert into "+rel.name()+", which is neither an outbox table nor ignored")
 		return 0
-	case d.next.Index == math.MaxUint32:
-		r.fail(0, "transaction has more events than positions can count")
+	}
+	if !d.newEvent(r, rel.Mapping, rel.route) {
 		return 0
 	}
-	d.event = Event{
-		Position:   d.next,
-		CommitTime: d.begin.CommitTime,
-		Mapping:    rel.Mapping,
-		Route:      rel.route,
-		Fault:      rel.fault,
-	}
-	d.next.Index++
+	d.event.Fault = rel.fault
 	d.mapTuple(r, rel)
 	return KindEvent
+}
+
+// newEvent begins the transaction's next event. It reports whether there is a position for it.
+func (d *Decoder) newEvent(r *reader, m *Mapping, route [][]byte) bool {
+	if d.next.Index == math.MaxUint32 {
+		r.fail(0, "transaction has more events than positions can count")
+		return false
+	}
+	d.event = Event{Position: d.next, CommitTime: d.begin.CommitTime, Mapping: m, Route: route}
+	d.next.Index++
+	return true
 }
 
 // decodeUpdate reads the row before, of which the server sends the key or all or nothing, and the

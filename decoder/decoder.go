@@ -6,11 +6,14 @@ import (
 	"github.com/walrelay/walrelay/checkpoint"
 )
 
-// Config is what a Decoder needs to know. All fields but Epoch are required.
+// Config is what a Decoder needs to know. All fields but Messages and Epoch are required.
 type Config struct {
 	// Mappings lists the outbox tables. It is not copied: Relation.Mapping and Event.Mapping point
 	// into it, and are therefore the same from one decoder to the next.
 	Mappings []Mapping
+	// Messages maps the logical messages that are events, see MessageMapping; nil: none are. Like
+	// Mappings it is not copied.
+	Messages *Mapping
 	// Epoch is the stream's, for the positions of events.
 	Epoch uint32
 	// Timeline returns the timeline on which a commit LSN was written. It is asked once for each
@@ -34,6 +37,8 @@ type Decoder struct {
 	current *relation // of the last message
 	event   Event
 	message Message
+	members []member // of the envelope
+	route   [][]byte // Event.Route of every message
 	scratch []byte
 
 	err error
@@ -44,7 +49,11 @@ const scratchKept = 1 << 20
 
 // New returns a decoder for one START_REPLICATION.
 func New(cfg Config) *Decoder {
-	return &Decoder{cfg: cfg, relations: make(map[uint32]*relation), current: new(relation)}
+	d := &Decoder{cfg: cfg, relations: make(map[uint32]*relation), current: new(relation)}
+	if m := cfg.Messages; m != nil {
+		d.members, d.route = envelopeMembers(m), make([][]byte, len(m.Route))
+	}
+	return d
 }
 
 // Decode decodes one message (what XLogData carries). The content is in the accessors that Kind
@@ -110,7 +119,7 @@ func (d *Decoder) Commit() Commit { return d.commit }
 // Event returns the event of the last message, reused by the next.
 func (d *Decoder) Event() *Event { return &d.event }
 
-// Relation returns the relation that the last message described or changed.
+// Relation returns the relation that the last message described or changed; logical messages have none.
 func (d *Decoder) Relation() *Relation { return &d.current.Relation }
 
 // Message returns the last logical message.

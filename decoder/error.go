@@ -26,3 +26,19 @@ type ColumnError struct {
 }
 
 func (e *ColumnError) Error() string { return "column " + e.Column + " of " + e.Table + " " + e.Reason }
+
+// MessageError is the fault of an event that came as a logical message. It holds no part of the content.
+type MessageError struct {
+	Prefix string
+	// Member is the envelope's; empty when the content as a whole is at fault.
+	Member string
+	// Reason is a predicate: "is missing".
+	Reason string
+}
+
+func (e *MessageError) Error() string {
+	if e.Member == "" {
+		return "the content of a message " + quoted(e.Prefix) + " " + e.Reason
+	}
+	return "member " + quoted(e.Member) + " of a message " + quoted(e.Prefix) + " " + e.Reason
+}

@@ -6,10 +6,13 @@ import (
 	"github.com/walrelay/walrelay/checkpoint"
 )
 
-// Mapping names the columns of one outbox table. An empty name means: not mapped.
+// Mapping names the columns of one outbox table, or the members of the envelope in logical messages.
+// An empty name means: not mapped.
 type Mapping struct {
 	// Schema and Table are bare identifiers, unquoted, case as in the catalog.
 	Schema, Table string
+	// Prefix selects logical messages, exactly; then there is no table. See MessageMapping.
+	Prefix string
 
 	// ID, Key, Payload and the Route columns must exist in the table.
 	ID, Key, Payload string
@@ -19,11 +22,16 @@ type Mapping struct {
 	Route []string
 }
 
-// Name is the table's name for messages: schema-qualified, with quotes unless plain lower case. It is
-// not for SQL, where keywords need quotes too.
-func (m *Mapping) Name() string { return quoted(m.Schema) + "." + quoted(m.Table) }
+// Name is what people read: the table's name, schema-qualified, with quotes unless plain lower case, or
+// "messages" and the prefix. It is not for SQL, where keywords need quotes too.
+func (m *Mapping) Name() string {
+	if m.Prefix != "" {
+		return "messages " + quoted(m.Prefix)
+	}
+	return quoted(m.Schema) + "." + quoted(m.Table)
+}
 
-// Event is one outbox insert, mapped. Its byte slices alias the decoder's input or scratch space
+// Event is one outbox insert or logical message, mapped. Its byte slices alias the decoder's input or scratch space
 // and are valid until the next Decode: copy what is kept. A nil slice is SQL NULL or a column that
 // is not there; an empty, non-nil slice is an empty value.
 type Event struct {
@@ -37,8 +45,8 @@ type Event struct {
 	// Route holds the values of Mapping.Route, same order.
 	Route [][]byte
 
-	// Fault is not nil when the row cannot be mapped (a required column is missing or NULL).
+	// Fault is not nil when the row or message cannot be mapped (a required column is missing or NULL).
 	// It names columns, never values; the event is subject to the poison policy. The other fields
-	// hold what could be read.
+	// hold what could be read; the payload of a message is then its whole content.
 	Fault error
 }

@@ -34,16 +34,23 @@ func ParseHeaders(object []byte, yield func(key, value []byte) error) error {
 		return ErrHeaders
 	}
 	for rest = trimSpace(rest[1:]); rest[0] != '}'; {
-		key, after := cutValue(rest)
-		value, after := cutValue(trimSpace(trimSpace(after)[1:])) // behind the colon
-		if rest = trimSpace(after); rest[0] == ',' {
-			rest = trimSpace(rest[1:])
-		}
+		var key, value []byte
+		key, value, rest = cutMember(rest)
 		if err := yieldHeader(key, value, yield); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// cutMember cuts the first member off what is left of a valid object, and the comma behind it.
+func cutMember(b []byte) (key, value, after []byte) {
+	key, after = cutValue(b)
+	value, after = cutValue(trimSpace(trimSpace(after)[1:])) // behind the colon
+	if after = trimSpace(after); after[0] == ',' {
+		after = trimSpace(after[1:])
+	}
+	return key, value, after
 }
 
 func yieldHeader(key, value []byte, yield func(key, value []byte) error) error {

@@ -7,7 +7,7 @@ type Kind uint8
 const (
 	KindBegin         Kind = iota + 1 // Begin
 	KindCommit                        // Commit
-	KindEvent                         // Event, Relation: an insert into an outbox table
+	KindEvent                         // Event: an insert into an outbox table (Relation), or a message
 	KindForeignInsert                 // Relation: an insert into an ignored relation
 	KindUpdate                        // Relation
 	KindDelete                        // Relation
@@ -15,7 +15,8 @@ const (
 	KindRelation                      // Relation
 	KindType                          // no content
 	KindOrigin                        // no content
-	KindMessage                       // Message
+	KindMessage                       // Message: its prefix is not that of events
+	KindStrayMessage                  // Message: its prefix is, but it is not transactional
 )
 
 // String returns the kind in lower case, as a metric's label has it.
@@ -43,6 +44,8 @@ func (k Kind) String() string {
 		return "origin"
 	case KindMessage:
 		return "message"
+	case KindStrayMessage:
+		return "stray-message"
 	}
 	return "unknown"
 }

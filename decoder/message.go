@@ -21,13 +21,23 @@ func (d *Decoder) decodeMessage(r *reader) Kind {
 	d.message = Message{
 		LSN:           pglogrepl.LSN(r.uint64()),
 		Transactional: flags == 1,
-		Prefix:        r.string(),
+		Prefix:        r.stringLike(d.message.Prefix),
 		Content:       r.value(),
 	}
 	if d.message.Transactional && !d.inside(r) {
 		return 0
 	}
-	return KindMessage
+	switch {
+	case d.cfg.Messages == nil || d.message.Prefix != d.cfg.Messages.Prefix:
+		return KindMessage
+	case !d.message.Transactional:
+		// It may belong to a transaction that was rolled back, and has no place in any.
+		return KindStrayMessage
+	case r.err != nil || !d.newEvent(r, d.cfg.Messages, d.route):
+		return 0
+	}
+	d.mapEnvelope(d.message.Content)
+	return KindEvent
 }
 
 // decodeType reads the name of a column's type that is not built in. Text needs no types.

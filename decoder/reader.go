@@ -106,6 +106,16 @@ func (r *reader) string() string {
 	return v
 }
 
+// stringLike is string without an allocation when the text is last's, as prefixes come in runs.
+func (r *reader) stringLike(last string) string {
+	n := bytes.IndexByte(r.buf[r.off:], 0)
+	if n != len(last) || string(r.buf[r.off:r.off+n]) != last {
+		return r.string()
+	}
+	r.off += n + 1
+	return last
+}
+
 // count accepts n elements of at least size bytes each only if the bytes that are left can hold
 // them, so that no allocation is sized by a number that the message does not bear out.
 func (r *reader) count(n uint32, size int) int {

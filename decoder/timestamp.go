@@ -24,10 +24,11 @@ func (ev *Event) Time() (time.Time, error) {
 	return t, nil
 }
 
-// ParseTimestamp reads the text of a timestamptz, timestamp, date or bigint column. The form alone
+// ParseTimestamp reads the text of a timestamptz, timestamp, date or bigint column, or of an envelope. The form alone
 // tells them apart, so that domains over these types, whose OIDs say nothing, work as well:
 //
 //	2026-01-02 12:04:05.123456+00   ISO, as the session pins DateStyle; fraction and offset may be missing
+//	2026-01-02T12:04:05.123456Z     RFC 3339, as logical messages have it
 //	2026-01-02
 //	1767355445123                   milliseconds since 1970, as Debezium's router has it
 //
@@ -57,6 +58,8 @@ func layout(s string) string {
 	}
 	sign := strings.LastIndexAny(s, "+-")
 	switch {
+	case s[len(time.DateOnly)] == 'T':
+		return time.RFC3339
 	case sign < len(time.DateOnly):
 		return time.DateTime
 	case len(s)-sign == len("+00"):

@@ -25,6 +25,7 @@ func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
 		Publication: s.Publication.Text,
 		Failover:    s.SlotFailover.Value,
 		Mappings:    s.Mappings(route),
+		Messages:    s.messages(route),
 		Routing:     s.routing(),
 		Delivery:    s.Delivery.Text,
 
@@ -43,9 +44,15 @@ func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
 }
 
 // routing is everything that decides about an event's topic, key and partition: when it changes, the
-// stream's epoch is raised. The id counts, since it stands in for a key that is NULL.
+// stream's epoch is raised. The id counts, since it stands in for a key that is NULL, and so does the
+// prefix, since messages that become events shift the index of those behind them. It is only named where
+// there is one: a stream that was recorded without goes on as it is.
 func (s *Settings) routing() string {
-	return fmt.Sprintf("topic=%q key=%q id=%q", s.Topic.Text, s.ColumnKey.Text, s.ColumnID.Text)
+	routing := fmt.Sprintf("topic=%q key=%q id=%q", s.Topic.Text, s.ColumnKey.Text, s.ColumnID.Text)
+	if s.MessagePrefix.Text != "" {
+		routing += fmt.Sprintf(" messages=%q", s.MessagePrefix.Text)
+	}
+	return routing
 }
 
 // sinkConfig is what the sink needs but for its observer and its clock.

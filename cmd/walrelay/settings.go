@@ -23,6 +23,8 @@ type Settings struct {
 	ColumnTimestamp   Text   `group:"Tables" help:"Column of the record timestamp. Unset: the commit time."`
 	ColumnTraceparent Text   `group:"Tables" default:"traceparent" help:"Column of the W3C trace context, sent as a header if the table has it. Empty: none."`
 
+	MessagePrefix Text `group:"Messages" help:"Prefix of the logical messages that are events, exactly: pg_logical_emit_message(true, prefix, content), see wire-format.md. Unset: none are. Messages of other prefixes are ignored."`
+
 	Topic               Text   `group:"Topics" default:"outbox.event.{aggregatetype}" help:"Topic of an event; {column} stands for that column's value."`
 	CreateTopics        Bool   `group:"Topics" default:"false" help:"Create topics that do not exist."`
 	TopicPartitions     Int    `group:"Topics" default:"0" unit:"partitions" help:"Partitions of a created topic; 0: the brokers' default."`
@@ -45,7 +47,7 @@ type Settings struct {
 
 	InFlightEvents  Int      `group:"Limits" default:"65536" unit:"events" help:"Events read but not yet acknowledged; reading waits at the limit."`
 	InFlightBytes   Size     `group:"Limits" default:"2MiB" help:"Bytes of events read but not yet acknowledged; reading waits at the limit."`
-	MaxMessageBytes Size     `group:"Limits" default:"128MiB" help:"Largest single replication message (one row) that is accepted."`
+	MaxMessageBytes Size     `group:"Limits" default:"128MiB" help:"Largest single replication message (one row, or one logical message of any prefix) that is accepted."`
 	StatusInterval  Duration `group:"Limits" default:"1s" help:"Interval of status reports to PostgreSQL and of checks of slot and publication."`
 	ReceiveTimeout  Duration `group:"Limits" default:"60s" help:"Silence after which the database connection counts as dead."`
 	ShutdownTimeout Duration `group:"Limits" default:"20s" help:"Time to wait for acknowledgements when stopping."`

@@ -101,6 +101,7 @@ func TestSettings_EachRule(t *testing.T) {
 		{[]string{"WALRELAY_COLUMN_KEY="}, "must not have an empty name"},
 		{[]string{"WALRELAY_COLUMN_PAYLOAD="}, "must not have an empty name"},
 		{[]string{"WALRELAY_COLUMN_TYPE=" + long}, "must not have a name of more than 63 bytes"},
+		{[]string{"WALRELAY_MESSAGE_PREFIX=a\x00b"}, "must not have a NUL"},
 		{[]string{"WALRELAY_TOPIC="}, "WALRELAY_TOPIC=: must be a topic name"},
 		{[]string{"WALRELAY_TOPIC=a{b"}, "must be a topic name"},
 		{[]string{"WALRELAY_TOPIC=a b"}, "must be a topic name"},
@@ -267,6 +268,24 @@ func TestSettings_Mappings(t *testing.T) {
 	require.Equal(t, "c", m[1].Table)
 	require.Equal(t, "k", m[1].Key)
 	require.Equal(t, []string{"kind"}, m[1].Route)
+}
+
+// A stream that was recorded before there were messages keeps its fingerprint, and so its epoch.
+func TestSettings_Messages(t *testing.T) {
+	t.Parallel()
+	var s Settings
+	require.NoError(t, s.Topic.UnmarshalText([]byte("t.{kind}")))
+	require.NoError(t, s.ColumnKey.UnmarshalText([]byte("k")))
+	require.NoError(t, s.ColumnID.UnmarshalText([]byte("id")))
+	require.Nil(t, s.messages([]string{"kind"}))
+	require.Equal(t, `topic="t.{kind}" key="k" id="id"`, s.routing())
+
+	require.NoError(t, s.MessagePrefix.UnmarshalText([]byte(`My "outbox"`)))
+	m := s.messages([]string{"kind"})
+	require.Equal(t, `messages "My ""outbox"""`, m.Name())
+	require.Equal(t, []string{"kind"}, m.Route)
+	require.Equal(t, "aggregateid", m.Key, "the envelope's names are fixed")
+	require.Equal(t, `topic="t.{kind}" key="k" id="id" messages="My \"outbox\""`, s.routing())
 }
 
 func TestSecret_NeverShows(t *testing.T) {

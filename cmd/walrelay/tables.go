@@ -146,6 +146,14 @@ func (s *Settings) Mappings(route []string) []decoder.Mapping {
 	return mappings
 }
 
+// messages maps logical messages; nil without a prefix.
+func (s *Settings) messages(route []string) *decoder.Mapping {
+	if s.MessagePrefix.Text == "" {
+		return nil
+	}
+	return decoder.MessageMapping(s.MessagePrefix.Text, route)
+}
+
 // Brokers is a comma-separated list of host:port.
 type Brokers struct {
 	input

@@ -74,6 +74,8 @@ func (s *Settings) checkTables(f *faults) {
 }
 
 func (s *Settings) checkTopics(f *faults) {
+	// The server ends a prefix at a NUL, as does the wire format.
+	f.check(!strings.ContainsRune(s.MessagePrefix.Text, 0), &s.MessagePrefix.input, "must not have a NUL")
 	template, err := sink.ParseTemplate(s.Topic.Text)
 	switch {
 	case err != nil:
