@@ -32,7 +32,7 @@ type partition struct {
 // or day, on any number of instances: one works, the others return at once.
 //
 // It blocks no consumer: partitions are attached, and detached CONCURRENTLY, under locks that let inserts
-// go on. Detaching waits for the transactions that use the table; when ctx ends meanwhile, the next call
+// go on. Detaching waits for the transactions that use the table; when ctx ends meanwhile, a later call
 // finishes it. That cannot be done within a transaction, so conn must not be in one (with a pool:
 // Acquire, then Conn), nor behind a pooler that shares connections between transactions.
 func (p Partitions) Maintain(ctx context.Context, conn *pgx.Conn) (created, dropped int, err error) {

@@ -60,8 +60,16 @@ func TestRetention(t *testing.T) {
 	for _, c := range []struct {
 		keep, window time.Duration
 		ok           bool
-	}{{2, 1, true}, {1, 1, false}, {1, 2, false}, {1, 0, false}, {0, 0, false}, {1, -1, false}} {
-		err := inbox.Retention{Keep: c.keep * time.Hour, RetryWindow: c.window * time.Hour}.Validate()
+	}{
+		{2 * day, day, true},
+		{day + 1, day, true},
+		{day, day, false},
+		{day, 2 * day, false},
+		{day, 0, false},
+		{0, 0, false},
+		{day, -1, false},
+	} {
+		err := inbox.Retention{Keep: c.keep, RetryWindow: c.window}.Validate()
 		if c.ok {
 			require.NoError(t, err)
 		} else {
