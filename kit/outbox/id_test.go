@@ -67,6 +67,8 @@ func TestNamespace_SameInSQL(t *testing.T) {
 
 func TestNamespace_TellsApart(t *testing.T) {
 	t.Parallel()
+	require.NotEqual(t, outbox.Namespace("n").Key("a", "b"), outbox.Namespace("n").Key("a,:b"), "without lengths")
+	require.NotEqual(t, outbox.Namespace("n").Key("a", "b"), outbox.Namespace("n").Key("ab"))
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOfN(rapid.StringMatching(`[ab0-9:,]{0,3}`), 1, 3)
 		a, b := list.Draw(t, "a"), list.Draw(t, "b")

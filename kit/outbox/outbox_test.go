@@ -84,6 +84,26 @@ func TestWrite_RolledBack(t *testing.T) {
 	require.Zero(t, count(t, db))
 }
 
+// Neither when the session dies before its commit.
+func TestWrite_Killed(t *testing.T) {
+	t.Parallel()
+	db := database(t, 18)
+	q, err := db.Conn.Begin(t.Context())
+	require.NoError(t, err)
+	event := outbox.Event{ID: outbox.NewID(), AggregateType: "order", AggregateID: "1", Type: "paid"}
+	_, err = outbox.Write(t.Context(), q, event)
+	require.NoError(t, err)
+	var pid int
+	require.NoError(t, q.QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid))
+	db.Exec(t, `SELECT pg_terminate_backend(`+strconv.Itoa(pid)+`)`)
+	require.Error(t, q.Commit(t.Context()))
+	require.Zero(t, count(t, db))
+
+	_, err = outbox.Write(t.Context(), db.Conn, event) // so that the step can be repeated under its id
+	require.NoError(t, err)
+	require.Equal(t, 1, count(t, db))
+}
+
 // An id of one's own makes a second write of the same event an error.
 func TestWrite_SameIDTwice(t *testing.T) {
 	t.Parallel()
@@ -276,7 +296,9 @@ func TestWrite_DatabaseSQL(t *testing.T) {
 
 			q, err := handle.BeginTx(t.Context(), nil)
 			require.NoError(t, err)
-			ids, err := outbox.Write(t.Context(), tx.Std(q), event, outbox.Event{AggregateType: "a", AggregateID: "1", Type: "t"})
+			other := event
+			other.ID = ""
+			ids, err := outbox.Write(t.Context(), tx.Std(q), event, other)
 			require.NoError(t, err)
 			require.Len(t, ids, 2)
 			require.Equal(t, event.ID, ids[0])

@@ -58,8 +58,7 @@ func (s std) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 type stdRow struct{ rows pgx.Rows }
 
 // Scan implements pgx.Row.
-func (r stdRow) Scan(dest ...any) error {
-	defer r.rows.Close()
+func (r stdRow) Scan(dest ...any) error { // the rows are closed by their end and by an error
 	if !r.rows.Next() {
 		if err := r.rows.Err(); err != nil {
 			return err
