@@ -191,6 +191,10 @@ func TestClaim_FencedBeforeTheHeirCompletes(t *testing.T) {
 	late, _, err := idempotency.Acquire(t.Context(), db.Conn, request("k"))
 	require.NoError(t, err)
 	age(t, db, "k", time.Hour)
+	other := request("k")
+	other.Hash[0]++
+	_, _, err = idempotency.Acquire(t.Context(), db.Conn, other)
+	require.ErrorIs(t, err, idempotency.ErrMismatch, "also when nobody holds it")
 	heir, _, err := idempotency.Acquire(t.Context(), db.Conn, request("k"))
 	require.NoError(t, err)
 	require.Equal(t, int64(2), heir.Token)
