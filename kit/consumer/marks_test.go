@@ -32,7 +32,8 @@ func prepare(t *testing.T, server *testenv.Server) *testenv.Database {
 type record struct{ index uint32 }
 
 func (r record) event() consumer.Event {
-	return consumer.Event{ID: strconv.Itoa(int(r.index)), Stream: "s", Position: consumer.Position{Epoch: 1, Index: r.index}}
+	at := consumer.Position{Epoch: 1, Index: r.index}
+	return consumer.Event{ID: strconv.Itoa(int(r.index)), Stream: "s", Position: at}
 }
 
 func describe(r record) consumer.Record {

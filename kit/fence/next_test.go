@@ -157,7 +157,7 @@ func TestTimeline_AfterPromotion(t *testing.T) {
 func TestNext_CrashWithAsynchronousCommit(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartPostgres(t, 18, testenv.Config{Settings: map[string]string{
-		"synchronous_commit": "off", "wal_writer_delay": "10s", "wal_writer_flush_after": "0",
+		"synchronous_commit": "off", "wal_writer_delay": "10s", "wal_writer_flush_after": "1GB",
 	}})
 	db := prepare(t, server)
 	server.Exec(t, "CHECKPOINT")
@@ -247,6 +247,36 @@ func TestPurge(t *testing.T) {
 	}
 	_, err = fence.Purge(t.Context(), db.Conn, 0)
 	require.ErrorIs(t, err, fence.ErrDuration)
+}
+
+// Whoever begins a row while it is being removed reads the counter that the removal leaves behind.
+func TestPurge_InProgress(t *testing.T) {
+	t.Parallel()
+	db := prepare(t, testenv.Postgres(t, 18))
+	var last fence.Token
+	for range 9 {
+		var err error
+		last, err = fence.Next(t.Context(), db.Conn, "a")
+		require.NoError(t, err)
+	}
+	purge, err := db.Conn.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = purge.Rollback(t.Context()) }()
+	_, err = fence.Purge(t.Context(), purge, time.Microsecond)
+	require.NoError(t, err)
+	var group errgroup.Group
+	group.Go(func() error { return fence.Raise(t.Context(), db.Conn, "a", 1) })
+	require.Eventually(t, func() bool {
+		var waiting int
+		require.NoError(t, db.QueryRow(t, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting))
+		return waiting == 1
+	}, 30*time.Second, 10*time.Millisecond)
+	require.NoError(t, purge.Commit(t.Context()))
+	require.NoError(t, group.Wait())
+	token, err := fence.Next(t.Context(), db.Conn, "a")
+	require.NoError(t, err)
+	require.Greater(t, token, last)
 }
 
 // Tokens asked for while rows are removed over and over still only grow.
