@@ -25,7 +25,7 @@ type Retention struct {
 	// RetryWindow when 0; less is an error.
 	Keep time.Duration
 	// Compact keeps the key and the hashes of request and answer for ever instead of removing the row:
-	// about 200 bytes each, against which a repetition after any time is still not run again.
+	// about 300 bytes each with its index, against which a repetition after any time is still not run again.
 	Compact bool
 	// Batch is how many rows go in one transaction; 1,000 when 0.
 	Batch int
