@@ -121,14 +121,17 @@ func (Parking) Release(ctx context.Context, t tx.Tx, consumer, id string) error 
 	return settle(ctx, t, parked.Message)
 }
 
-// Discard gives a parked message up for good: it is recorded as if it had been applied.
+// Discard gives a parked message up for good: it is recorded as if it had been applied. What the Recorder
+// itself refuses (ErrTooOld, ErrState, …) can only be discarded with r nil, unrecorded.
 func (Parking) Discard(ctx context.Context, t tx.Tx, r Recorder, consumer, id string) error {
 	parked, err := lock(ctx, t, consumer, id)
 	if err != nil {
 		return err
 	}
-	if _, err := r.Record(ctx, t, parked.Message); err != nil {
-		return fmt.Errorf("record message: %w", err)
+	if r != nil {
+		if _, err := r.Record(ctx, t, parked.Message); err != nil {
+			return fmt.Errorf("record message: %w", err)
+		}
 	}
 	return settle(ctx, t, parked.Message)
 }

@@ -211,6 +211,15 @@ func TestParking_ReleaseAndDiscard(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, inbox.Duplicate, outcome)
 	require.Zero(t, effects(t, db, m))
+
+	old := message(2)
+	old.Time = time.Now().Add(-100 * day)
+	outcome, err = parking.Do(ctx, db.Conn, partitions(), old, apply(old))
+	require.NoError(t, err)
+	require.Equal(t, inbox.Parked, outcome)
+	require.ErrorIs(t, parking.Discard(ctx, db.Conn, partitions(), old.Consumer, old.ID), inbox.ErrTooOld)
+	require.NoError(t, parking.Discard(ctx, db.Conn, nil, old.Consumer, old.ID))
+	require.Equal(t, -1, attempts(t, db, old))
 }
 
 // Parked messages stay, counts of messages that never came again go.
