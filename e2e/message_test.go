@@ -13,6 +13,7 @@ import (
 
 	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/e2e/judge"
+	"github.com/walrelay/walrelay/kit/outbox"
 	"github.com/walrelay/walrelay/testenv"
 )
 
@@ -86,6 +87,29 @@ func TestMessage(t *testing.T) {
 		require.Equal(t, []string{eventID(4)}, delivered(consumer.WaitFor(t, 1, wait)), "nothing is repeated")
 		s.stop(relay)
 	})
+}
+
+// What kit/outbox emits is what the envelope wants.
+func TestMessage_Kit(t *testing.T) {
+	t.Parallel()
+	s := withMessages(newSetup(t, testenv.Postgres(t, lastMajor()), testenv.Kafka(t), 1))
+	relay := s.relay()
+	consumer := s.consume(s.topic)
+	ids, err := outbox.Emit(t.Context(), s.db.Conn, "app.outbox",
+		outbox.Event{
+			AggregateType: "orders", AggregateID: "k<é>", Type: "created", Payload: []byte(`{"b":1.0, "a":"<"}`),
+			Headers: map[string]string{"tenant": "t1"},
+		},
+		outbox.Event{AggregateType: "orders", AggregateID: "k<é>", Type: "gone"})
+	require.NoError(t, err)
+	records := consumer.WaitFor(t, 2, wait)
+	require.Equal(t, ids, delivered(records))
+	require.Equal(t, `{"b":1.0, "a":"<"}`, string(records[0].Value))
+	require.Equal(t, "k<é>", string(records[0].Key))
+	require.Equal(t, "t1", judge.Header(records[0], "tenant"))
+	require.Nil(t, records[1].Value)
+	require.Equal(t, "gone", judge.Header(records[1], "eventType"))
+	s.stop(relay)
 }
 
 // Rows and messages of a transaction keep their order and count alike; what is undone never comes.
