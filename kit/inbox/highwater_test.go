@@ -89,8 +89,8 @@ func TestHighWater_Refuses(t *testing.T) {
 	require.NoError(t, db.QueryRow(t, `SELECT collation_name FROM information_schema.columns
 		WHERE table_schema = 'walrelay_kit' AND table_name = 'inbox_marks' AND column_name = 'position'`).Scan(&collation))
 	require.Equal(t, "C", collation)
-	_, err := db.Conn.Exec(t.Context(), `INSERT INTO walrelay_kit.inbox_marks (consumer, stream, topic, partition, position)
-		VALUES ('a', 'a', 'a', 0, $1)`, strings.ToLower(string(message(0).Position)))
+	_, err := db.Conn.Exec(t.Context(), `INSERT INTO walrelay_kit.inbox_marks
+		(consumer, stream, topic, partition, position) VALUES ('a', 'a', 'a', 0, $1)`, strings.ToLower(string(message(0).Position)))
 	require.ErrorContains(t, err, "inbox_marks_position_check")
 }
 

@@ -43,7 +43,9 @@ func BenchmarkDo(b *testing.B) {
 			}
 		})
 	}
-	for name, r := range map[string]inbox.Recorder{"effect alone": none, "table": inbox.Table{}, "high water": inbox.HighWater{}} {
+	for name, r := range map[string]inbox.Recorder{
+		"effect alone": none, "table": inbox.Table{}, "high water": inbox.HighWater{},
+	} {
 		run(name, func(ctx context.Context, m inbox.Message, effect inbox.Effect) (inbox.Outcome, error) {
 			return inbox.Do(ctx, db.Conn, r, m, effect)
 		})
