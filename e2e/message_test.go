@@ -167,7 +167,7 @@ var malformed = []struct{ content, id, reason string }{
 	{`{"id":"typo","aggregatetype":"orders","aggregateid":"k","Payload":{}}`, "typo", "member payload of a message"},
 	{`{"id":"topic","aggregatetype":"a b","aggregateid":"k","payload":{}}`, "topic", "the topic name has a character"},
 	{`{"id":"head","aggregatetype":"orders","aggregateid":"k","payload":{},"headers":[]}`, "head", "headers are not"},
-	{`{"id":"time","aggregatetype":"orders","aggregateid":"k","payload":{},"timestamp":"noon"}`, "time", "not a timestamp"},
+	{`{"id":"time","aggregatetype":"orders","aggregateid":"k","payload":{},"timestamp":"noon"}`, "time", "not a time"},
 }
 
 // stuckMessage waits until the relay is stuck at a message and returns where.
