@@ -90,7 +90,8 @@ func TestHighWater_Refuses(t *testing.T) {
 		WHERE table_schema = 'walrelay_kit' AND table_name = 'inbox_marks' AND column_name = 'position'`).Scan(&collation))
 	require.Equal(t, "C", collation)
 	_, err := db.Conn.Exec(t.Context(), `INSERT INTO walrelay_kit.inbox_marks
-		(consumer, stream, topic, partition, position) VALUES ('a', 'a', 'a', 0, $1)`, strings.ToLower(string(message(0).Position)))
+		(consumer, stream, topic, partition, position) VALUES ('a', 'a', 'a', 0, $1)`,
+		strings.ToLower(string(message(0).Position)))
 	require.ErrorContains(t, err, "inbox_marks_position_check")
 }
 
