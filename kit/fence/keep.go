@@ -12,8 +12,10 @@ import (
 // runs from before the last successful renewal was sent, on this machine's monotonic clock.
 //
 // That saves work and spares others; it does not replace the token: a paused process cannot see its context
-// end, and on a suspended machine that clock stands still. Stop waits for the goroutine that renews, does not release the lease, and may be called again.
-// It has to be called, as the function that context.WithCancel returns.
+// end, and on a suspended machine that clock stands still.
+//
+// Stop waits for the goroutine that renews, does not release the lease, and may be called again. It has to
+// be called, as the function that context.WithCancel returns.
 func (l *Lease) Keep(ctx context.Context) (held context.Context, stop context.CancelFunc) {
 	held, cancel := context.WithCancelCause(ctx)
 	expiry := time.AfterFunc(time.Until(l.until), func() { cancel(ErrLost) })
