@@ -45,6 +45,10 @@ campaign: ## look for lost events under faults: FOR=10m SEED=7 FAULTS=a,b PG=18 
 	$(GO) run ./e2e/campaign --for $(or $(FOR),10m) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(PG),--pg $(PG)) $(if $(DELIVERY),--delivery $(DELIVERY))
 
+.PHONY: payments
+payments: ## the example application with everything going wrong; its sums have to agree: FOR=1m SEED=7
+	@$(GO) run ./examples/payments prove --for $(or $(FOR),1m) $(if $(SEED),--seed $(SEED))
+
 .PHONY: fuzz
 fuzz: ## fuzz the decoder, FUZZTIME (default 5m) a target
 	$(GO) test ./decoder -run '^$$' -fuzz FuzzDecode -fuzztime $(or $(FUZZTIME),5m)
@@ -55,6 +59,10 @@ fuzz: ## fuzz the decoder, FUZZTIME (default 5m) a target
 bench: ## drain and latency beside pg_recvlogical (ARGS="--json")
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/walrelay ./cmd/walrelay
 	@$(GO) run ./bench $(ARGS)
+
+.PHONY: kit-bench
+kit-bench: ## what each pattern of docs/patterns.md costs beside the bare transaction: ROUNDS=1000
+	$(GO) test ./kit -run '^$$' -bench . -benchtime $(or $(ROUNDS),1000)x -timeout 60m
 
 .PHONY: verify
 verify: lint tidy vet ## format, lint, tidy: what must be clean before a commit
