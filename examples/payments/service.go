@@ -94,6 +94,18 @@ func (s *service) log() string {
 	return text.String()
 }
 
+// crashes are signs of a fault that starting again would hide.
+func (s *service) crashes() (found []string) {
+	for line := range strings.Lines(s.log()) {
+		for _, sign := range []string{"panic: ", "http: panic", "fatal error: ", "DATA RACE"} {
+			if strings.Contains(line, sign) {
+				found = append(found, s.name+": "+strings.TrimSpace(line))
+			}
+		}
+	}
+	return found
+}
+
 // pause waits, or until ctx is done.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

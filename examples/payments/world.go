@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -138,23 +140,24 @@ func (w *world) startConsumers() {
 
 func end(services ...*service) error {
 	ends := make([]error, len(services))
-	done := make(chan struct{})
+	var all sync.WaitGroup
 	for i, s := range services {
-		go func() {
-			ends[i] = s.end()
-			done <- struct{}{}
-		}()
+		all.Go(func() { ends[i] = s.end() })
 	}
-	for range services {
-		<-done
-	}
+	all.Wait()
 	return errors.Join(ends...)
 }
 
+// endAll also tells of services that have not ended as they should.
 func (w *world) endAll() {
-	all := append([]*service{w.relay}, w.apis...)
-	if err := end(append(all, w.consumers...)...); err != nil {
+	all := slices.Concat([]*service{w.relay}, w.apis, w.consumers)
+	if err := end(all...); err != nil {
 		w.t.Errorf("%v", err)
+	}
+	for _, s := range all {
+		for _, crash := range s.crashes() {
+			w.t.Errorf("%s", crash)
+		}
 	}
 }
 
