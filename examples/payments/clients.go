@@ -121,7 +121,8 @@ func (b *buyer) purchase(ctx context.Context) error {
 			return err
 		}
 		if a.status != first.status || a.body != first.body || !a.replayed {
-			return fmt.Errorf("invoice %s: repeated later: status %d instead of %d", won.Invoice, a.status, first.status)
+			return fmt.Errorf("invoice %s: repeated later: status %d after %d, replayed: %t",
+				won.Invoice, a.status, first.status, a.replayed)
 		}
 	case 1:
 		other := b.newOrder()
@@ -153,6 +154,9 @@ func (b *buyer) settle(ctx context.Context, key string, orders []order) (won ord
 		if first.status == 0 && a.status != http.StatusUnprocessableEntity {
 			won, first = orders[i], a
 		}
+	}
+	if first.status == 0 {
+		return won, first, fmt.Errorf("invoice %s: its key is another's", orders[0].Invoice)
 	}
 	for i, a := range answers {
 		if orders[i] != won && a.status == http.StatusUnprocessableEntity {
