@@ -13,7 +13,8 @@
 //
 // Write makes a row of a table, Emit a logical message, which lies in the write-ahead log alone. Both take
 // a transaction of pgx, or one of database/sql through tx.Std. Events of one call, and of one transaction,
-// are delivered in the order in which they were recorded, within a key; transactions in the order of commit.
+// are delivered in the order in which they were recorded, within a key; transactions in the order of commit. Take
+// one of the two for all events of a key: with savepoints, the order among rows and messages may be another.
 //
 // Where a step may be repeated (a retried request, a job that starts again), give the event an id that
 // follows from what it is about, see Namespace. The table then refuses the second one, or passes over it.
