@@ -95,6 +95,17 @@ func (b *batch) youngest(at time.Time) time.Time {
 	return at
 }
 
+// truncate drops the records from n on.
+func (b *batch) truncate(n int) {
+	dropped := b.entries[n:]
+	b.buf = b.buf[:dropped[0].off]
+	for i := range dropped {
+		b.size -= int(dropped[i].size) + deltaReserve
+	}
+	clear(dropped)
+	b.entries = b.entries[:n]
+}
+
 // content returns the bytes of an entry, aliasing the batch's buffer.
 func (b *batch) content(e *entry) (c content) {
 	rest := b.buf[e.off:]

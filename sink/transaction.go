@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/walrelay/walrelay/checkpoint"
@@ -140,39 +141,53 @@ func (k *Kafka) seal(p *partition, last checkpoint.Position) (sealed int) {
 	gathered := p.gathered
 	p.gathered = nil
 	for _, b := range gathered {
-		beyond := 0
-		for i := range b.entries {
-			if b.entries[i].pos.Compare(last) > 0 {
-				beyond++
-			}
-		}
-		switch beyond {
-		case 0:
-			p.queue = append(p.queue, b)
+		within, rest := k.divide(b, last, !p.topic.dead)
+		if within != nil {
+			p.queue = append(p.queue, within)
 			sealed++
-			continue
-		case len(b.entries):
-			p.gathered = append(p.gathered, b)
-			continue
 		}
-		within, rest := k.newBatch(), k.newBatch()
-		for i := range b.entries {
-			e := b.entries[i]
-			if e.pos.Compare(last) > 0 {
-				rest.add(e, b.content(&e))
-			} else {
-				within.add(e, b.content(&e))
-			}
+		if rest != nil {
+			p.gathered = append(p.gathered, rest)
 		}
-		k.release(b)
-		p.queue, p.gathered = append(p.queue, within), append(p.gathered, rest)
-		sealed++
 	}
 	// What goes on being filled is the last one, unless it has to stay alone.
 	if n := len(p.gathered); n > 0 && !k.suspects[p.gathered[n-1].entries[0].pos] {
 		p.open, p.gathered = p.gathered[n-1], p.gathered[:n-1]
 	}
 	return sealed
+}
+
+// divide parts a batch at a position; nil stands for no record. The dead letters of several topics are
+// not always in order.
+func (k *Kafka) divide(b *batch, last checkpoint.Position, ordered bool) (within, rest *batch) {
+	beyond := func(e entry) bool { return e.pos.Compare(last) > 0 }
+	n := len(b.entries)
+	for n > 0 && beyond(b.entries[n-1]) {
+		n--
+	}
+	if !ordered && slices.ContainsFunc(b.entries[:n], beyond) {
+		slices.SortStableFunc(b.entries, func(d, e entry) int { return d.pos.Compare(e.pos) })
+		within = k.newBatch()
+		for i := range b.entries {
+			e := b.entries[i]
+			within.add(e, b.content(&e))
+		}
+		k.release(b)
+		return k.divide(within, last, true)
+	}
+	switch n {
+	case len(b.entries):
+		return b, nil
+	case 0:
+		return nil, b
+	}
+	rest = k.newBatch()
+	for i := n; i < len(b.entries); i++ {
+		e := b.entries[i]
+		rest.add(e, b.content(&e))
+	}
+	b.truncate(n)
+	return b, rest
 }
 
 // deliver brings a sealed transaction to its end, or fails its run.

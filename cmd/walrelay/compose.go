@@ -36,7 +36,7 @@ func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
 		BackoffMin:      s.BackoffMin.Value,
 		BackoffMax:      s.BackoffMax.Value,
 
-		Window:          checkpoint.Window{Events: s.InFlightEvents.Value, Bytes: s.InFlightBytes.Bytes},
+		Window:          s.window(),
 		MaxMessageBytes: int(s.MaxMessageBytes.Bytes),
 		FollowKey:       s.DeadLetterFollowKey.Value,
 		Logger:          log.Named("cdc"),
@@ -53,6 +53,20 @@ func (s *Settings) routing() string {
 		routing += fmt.Sprintf(" messages=%q", s.MessagePrefix.Text)
 	}
 	return routing
+}
+
+// window is what may be in flight. A transaction of Kafka holds half of it at most, and costs the brokers the
+// same whatever it holds: so exactly-once delivery needs more.
+func (s *Settings) window() checkpoint.Window {
+	bytes := s.InFlightBytes.Bytes
+	switch {
+	case s.InFlightBytes.raw != "":
+	case s.Delivery.Text == cdc.ExactlyOnce:
+		bytes = 8 << 20
+	default:
+		bytes = 2 << 20
+	}
+	return checkpoint.Window{Events: s.InFlightEvents.Value, Bytes: bytes}
 }
 
 // sinkConfig is what the sink needs but for its observer and its clock.
@@ -89,7 +103,7 @@ func (s *Settings) sinkConfig(log *zap.Logger) (sink.Config, error) {
 		TransactionTimeout:  s.TransactionTimeout.Value,
 		// Half of what may be in flight, so that the next transaction fills while one is committed.
 		TransactionEvents: max(s.InFlightEvents.Value/2, 1),
-		TransactionBytes:  s.InFlightBytes.Bytes / 2,
+		TransactionBytes:  s.window().Bytes / 2,
 
 		Logger: log.Named("sink"),
 	}

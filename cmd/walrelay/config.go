@@ -37,6 +37,10 @@ func (c *command) writeSettings(w io.Writer) error {
 			}
 		case &c.settings.Stream:
 			text = c.settings.StreamName()
+		case &c.settings.InFlightBytes:
+			if in.raw == "" {
+				text = strconv.FormatInt(c.settings.window().Bytes>>20, 10) + "MiB"
+			}
 		}
 		if strings.ContainsFunc(text, unicode.IsControl) {
 			text = strconv.Quote(text)

@@ -46,7 +46,7 @@ type Settings struct {
 	BackoffMax          Duration `group:"Delivery" default:"30s" help:"Longest pause before trying again."`
 
 	InFlightEvents  Int      `group:"Limits" default:"65536" unit:"events" help:"Events read but not yet acknowledged; reading waits at the limit."`
-	InFlightBytes   Size     `group:"Limits" default:"2MiB" help:"Bytes of events read but not yet acknowledged; reading waits at the limit."`
+	InFlightBytes   Size     `group:"Limits" help:"Bytes of events read but not yet acknowledged; reading waits at the limit. Unset: 2MiB, in exactly-once delivery 8MiB."`
 	MaxMessageBytes Size     `group:"Limits" default:"128MiB" help:"Largest single replication message (one row, or one logical message of any prefix) that is accepted."`
 	StatusInterval  Duration `group:"Limits" default:"1s" help:"Interval of status reports to PostgreSQL and of checks of slot and publication."`
 	ReceiveTimeout  Duration `group:"Limits" default:"60s" help:"Silence after which the database connection counts as dead."`

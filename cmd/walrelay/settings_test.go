@@ -41,6 +41,7 @@ func TestSettings_ExactlyOnce(t *testing.T) {
 	require.Equal(t, exitOK, r.code, r.stderr)
 	require.Equal(t, "walrelay.state", values["WALRELAY_STATE_TOPIC"])
 	require.Equal(t, "60s", values["WALRELAY_TRANSACTION_TIMEOUT"])
+	require.Equal(t, "8MiB", values["WALRELAY_IN_FLIGHT_BYTES"])
 }
 
 func TestSettings_FlagsWinOverVariables(t *testing.T) {

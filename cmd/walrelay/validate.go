@@ -118,7 +118,7 @@ func (s *Settings) checkLimits(f *faults) {
 		"must be from 1KiB to 100MiB")
 	f.check(s.InFlightEvents.Value >= 1, &s.InFlightEvents.input, "must be at least 1")
 	if s.BatchBytes.err == nil {
-		f.check(s.InFlightBytes.Bytes >= s.BatchBytes.Bytes, &s.InFlightBytes.input,
+		f.check(s.window().Bytes >= s.BatchBytes.Bytes, &s.InFlightBytes.input,
 			"must be at least %s=%s", s.BatchBytes.variable, s.BatchBytes.raw)
 	}
 	// The server builds a message in one allocation of at most 1 GiB (MaxAllocSize).
