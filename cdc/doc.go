@@ -17,7 +17,8 @@
 //
 // # Who owns what
 //
-// The session's goroutine (session.go) owns the replication connection, the decoder and the
+// The session's goroutine (session.go; what it reads: receive.go, what the sink reports: mail.go, its
+// end: drain.go) owns the replication connection, the decoder and the
 // tracker. The guard (guard.go) owns the SQL connection: it checks the publication and records
 // positions and poison before the session may confirm anything. They meet in the guard's few
 // guarded fields and in the mailbox, into which the sink puts outcomes.
