@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,10 +37,11 @@ func (s *setup) commits(ledger *judge.Ledger, n int) {
 // lastMajor is for tests that look at the same on every server.
 func lastMajor() int { return testenv.Majors()[len(testenv.Majors())-1] }
 
-// arrives waits until the topic holds n records.
+// arrives waits until the topic holds n records, which may be many.
 func (s *setup) arrives(n int) {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool { return s.ends(s.topic).Sum() >= int64(n) }, wait, tick)
+	limit := wait + time.Duration(n)*50*time.Microsecond
+	require.Eventually(s.t, func() bool { return s.ends(s.topic).Sum() >= int64(n) }, limit, tick)
 }
 
 // A null key is spread by the event's id, and so a repetition goes where the event went.
