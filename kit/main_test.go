@@ -3,8 +3,6 @@ package kit_test
 import (
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/walrelay/walrelay/migrations"
@@ -17,11 +15,8 @@ func TestMain(m *testing.M) { testenv.VerifyMain(m) }
 func database(t testing.TB, server *testenv.Server) *testenv.Database {
 	t.Helper()
 	db := server.Database(t)
-	config, err := pgx.ParseConfig(db.DSN)
-	require.NoError(t, err)
-	handle := stdlib.OpenDB(*config)
-	defer func() { _ = handle.Close() }()
-	_, err = migrations.Up(t.Context(), handle)
+	handle := db.Standard(t)
+	_, err := migrations.Up(t.Context(), handle)
 	require.NoError(t, err)
 	_, err = migrations.UpKit(t.Context(), handle)
 	require.NoError(t, err)

@@ -2,12 +2,14 @@ package testenv
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 )
 
 // Database is a fresh database. It is dropped at the end of the test, with its slots and whoever is
@@ -90,6 +92,25 @@ func (db *Database) Server() *Server { return db.server }
 
 // ReplicationDSN is the DSN of a connection that speaks the replication protocol.
 func (db *Database) ReplicationDSN() string { return db.DSN + "&replication=database" }
+
+// Standard opens the database through database/sql, until the end of the test.
+func (db *Database) Standard(t testing.TB, change ...func(*pgx.ConnConfig)) *sql.DB {
+	t.Helper()
+	config, err := pgx.ParseConfig(db.DSN)
+	if err != nil {
+		t.Fatalf("open %s: %v", db.Name, err)
+	}
+	for _, c := range change {
+		c(config)
+	}
+	handle := stdlib.OpenDB(*config)
+	t.Cleanup(func() {
+		if err := handle.Close(); err != nil {
+			t.Errorf("close %s: %v", db.Name, err)
+		}
+	})
+	return handle
+}
 
 // Slot makes up a name for a replication slot that no other test uses.
 func (db *Database) Slot(t testing.TB) string {

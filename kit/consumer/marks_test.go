@@ -150,7 +150,7 @@ func TestProcess_Zombie(t *testing.T) {
 func TestBatch_ThroughDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	db := prepare(t, testenv.Postgres(t, 18))
-	handle := tx.Std(standard(t, db))
+	handle := tx.Std(db.Standard(t))
 	marks := consumer.NewMarks("c")
 	require.NoError(t, marks.Load(t.Context(), handle, "t", 0))
 	for i := range uint32(2) {

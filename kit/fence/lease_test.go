@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -59,11 +58,7 @@ func TestLease(t *testing.T) {
 func TestLease_ThroughDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	db := prepare(t, testenv.Postgres(t, 18))
-	config, err := pgx.ParseConfig(db.DSN)
-	require.NoError(t, err)
-	handle := stdlib.OpenDB(*config)
-	defer func() { _ = handle.Close() }()
-	leases := fence.Leases{DB: tx.Std(handle), TTL: time.Hour}
+	leases := fence.Leases{DB: tx.Std(db.Standard(t)), TTL: time.Hour}
 	lease, err := leases.Acquire(t.Context(), "a", "one")
 	require.NoError(t, err)
 	require.Positive(t, lease.Token)

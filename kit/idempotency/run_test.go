@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/walrelay/walrelay/kit/idempotency"
@@ -234,10 +233,7 @@ func TestRun_WithinTransaction(t *testing.T) {
 func TestAcquire_DatabaseSQL(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t, 18)
-	config, err := pgx.ParseConfig(db.DSN)
-	require.NoError(t, err)
-	handle := stdlib.OpenDB(*config)
-	t.Cleanup(func() { require.NoError(t, handle.Close()) })
+	handle := db.Standard(t)
 
 	run := func() *idempotency.Response {
 		claim, saved, err := idempotency.Acquire(t.Context(), tx.Std(handle), request("k"))

@@ -26,11 +26,7 @@ func TestMain(m *testing.M) { testenv.VerifyMain(m) }
 func database(t *testing.T, major int) *testenv.Database {
 	t.Helper()
 	db := testenv.Postgres(t, major).Database(t)
-	config, err := pgx.ParseConfig(db.DSN)
-	require.NoError(t, err)
-	handle := stdlib.OpenDB(*config)
-	defer func() { _ = handle.Close() }()
-	_, err = migrations.UpKit(t.Context(), handle)
+	_, err := migrations.UpKit(t.Context(), db.Standard(t))
 	require.NoError(t, err)
 	db.Exec(t, `CREATE TABLE effects (message text NOT NULL);
 		CREATE TABLE payments (message text CONSTRAINT payments_once UNIQUE);

@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/walrelay/walrelay/kit/outbox"
@@ -25,11 +24,7 @@ func TestMain(m *testing.M) { testenv.VerifyMain(m) }
 func database(t *testing.T, major int) *testenv.Database {
 	t.Helper()
 	db := testenv.Postgres(t, major).Database(t)
-	config, err := pgx.ParseConfig(db.DSN)
-	require.NoError(t, err)
-	handle := stdlib.OpenDB(*config)
-	defer func() { _ = handle.Close() }()
-	_, err = migrations.Up(t.Context(), handle)
+	_, err := migrations.Up(t.Context(), db.Standard(t))
 	require.NoError(t, err)
 	return db
 }
@@ -284,11 +279,7 @@ func TestWrite_DatabaseSQL(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			db := database(t, 18)
-			config, err := pgx.ParseConfig(db.DSN)
-			require.NoError(t, err)
-			config.DefaultQueryExecMode = mode
-			handle := stdlib.OpenDB(*config)
-			defer func() { require.NoError(t, handle.Close()) }()
+			handle := db.Standard(t, func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = mode })
 			event := outbox.Event{
 				ID: outbox.Namespace("test").Key("x"), AggregateType: "a", AggregateID: "1", Type: "t",
 				Payload: json.RawMessage(`{}`), Headers: map[string]string{"h": "v"},

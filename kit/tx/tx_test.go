@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/walrelay/walrelay/kit/tx"
@@ -37,11 +36,7 @@ func both(t *testing.T, test func(t *testing.T, q tx.Tx)) {
 
 func begin(t *testing.T, ctx context.Context) *sql.Tx {
 	t.Helper()
-	config, err := pgx.ParseConfig(testenv.Postgres(t, 18).Database(t).DSN)
-	require.NoError(t, err)
-	db := stdlib.OpenDB(*config)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	q, err := db.BeginTx(ctx, nil)
+	q, err := testenv.Postgres(t, 18).Database(t).Standard(t).BeginTx(ctx, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = q.Rollback() })
 	return q
@@ -196,10 +191,7 @@ func TestTx_RowsClosedEarly(t *testing.T) {
 // A pool is a handle too; its one connection comes back after each statement, whatever became of it.
 func TestStd_Pool(t *testing.T) {
 	t.Parallel()
-	config, err := pgx.ParseConfig(testenv.Postgres(t, 18).Database(t).DSN)
-	require.NoError(t, err)
-	db := stdlib.OpenDB(*config)
-	defer func() { require.NoError(t, db.Close()) }()
+	db := testenv.Postgres(t, 18).Database(t).Standard(t)
 	db.SetMaxOpenConns(1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -219,11 +211,9 @@ func TestStd_Pool(t *testing.T) {
 // A value beyond database/sql's types keeps its own in another mode of pgx too.
 func TestStd_SimpleProtocol(t *testing.T) {
 	t.Parallel()
-	config, err := pgx.ParseConfig(testenv.Postgres(t, 18).Database(t).DSN)
-	require.NoError(t, err)
-	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	db := stdlib.OpenDB(*config)
-	defer func() { require.NoError(t, db.Close()) }()
+	db := testenv.Postgres(t, 18).Database(t).Standard(t, func(c *pgx.ConnConfig) {
+		c.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	})
 	var (
 		numbers []int64
 		at      time.Time
