@@ -76,21 +76,28 @@ func TestReal_LargestRecord(t *testing.T) {
 	}
 }
 
-// What the broker refuses for its content, in the middle of others.
-func TestReal_RefusedRecords(t *testing.T) {
-	t.Parallel()
-	kafka := testenv.Kafka(t)
-	for name, test := range map[string]struct {
-		config map[string]string
-		spoil  func(*decoder.Event)
-	}{
+// unwelcome says how a broker comes to refuse an event of a topic for its content.
+type unwelcome struct {
+	config map[string]string // of the topic
+	spoil  func(*decoder.Event)
+}
+
+func unwelcomes() map[string]unwelcome {
+	return map[string]unwelcome{
 		"timestamp ahead": {nil, func(ev *decoder.Event) {
 			ev.Timestamp = time.Now().Add(3*time.Hour).UTC().AppendFormat(nil, "2006-01-02 15:04:05+00")
 		}},
 		"null key in a compacted topic": {
 			map[string]string{"cleanup.policy": "compact"}, func(ev *decoder.Event) { ev.Key = nil },
 		},
-	} {
+	}
+}
+
+// What the broker refuses for its content, in the middle of others.
+func TestReal_RefusedRecords(t *testing.T) {
+	t.Parallel()
+	kafka := testenv.Kafka(t)
+	for name, test := range unwelcomes() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			topic, dead := kafka.Topic(t, 1, test.config), kafka.Topic(t, 1, nil)

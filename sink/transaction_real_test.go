@@ -10,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/walrelay/walrelay/checkpoint"
-	"github.com/walrelay/walrelay/decoder"
 	"github.com/walrelay/walrelay/testenv"
 )
 
@@ -19,17 +18,7 @@ import (
 func TestTransactionReal_RefusedRecords(t *testing.T) {
 	t.Parallel()
 	kafka := testenv.Kafka(t)
-	for name, test := range map[string]struct {
-		config map[string]string
-		spoil  func(*decoder.Event)
-	}{
-		"timestamp ahead": {nil, func(ev *decoder.Event) {
-			ev.Timestamp = time.Now().Add(3*time.Hour).UTC().AppendFormat(nil, "2006-01-02 15:04:05+00")
-		}},
-		"null key in a compacted topic": {
-			map[string]string{"cleanup.policy": "compact"}, func(ev *decoder.Event) { ev.Key = nil },
-		},
-	} {
+	for name, test := range unwelcomes() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			topic, dead := kafka.Topic(t, 1, test.config), kafka.Topic(t, 1, nil)
