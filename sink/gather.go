@@ -11,7 +11,6 @@ import (
 // gather is what a run in exactly-once delivery holds for the next Kafka transaction. The events lie
 // in their partitions' gathered and open batches; here is how far they go. Guarded by Kafka.mu.
 type gather struct {
-	line  checkpoint.Line
 	state checkpoint.State // as written last, or as found at the start
 	skip  checkpoint.State // events that it covers were delivered by an earlier run
 
@@ -36,7 +35,7 @@ type mark struct {
 
 func newGather(line checkpoint.Line, found *checkpoint.State) *gather {
 	g := &gather{
-		line: line, state: *found, skip: *found, last: found.Position,
+		state: *found, skip: *found, last: found.Position,
 		whole:      mark{position: found.Position, lsn: found.Reached},
 		unrecorded: map[uint64]checkpoint.Position{}, begun: make(chan struct{}),
 	}
