@@ -73,6 +73,7 @@ type Config struct {
 	// FollowKey sends later events of a dead-lettered key after it. Optional.
 	FollowKey bool
 
+	// Logger names stream and slot already: nothing here repeats them.
 	Logger *zap.Logger
 }
 

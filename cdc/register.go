@@ -72,7 +72,7 @@ func (s *Server) create(ctx context.Context) (*Registration, error) {
 		return nil, err
 	}
 	s.log.Info("slot created: rows that were committed before are not streamed",
-		zap.String("slot", s.cfg.Slot), zap.Stringer("lsn", created),
+		zap.Stringer("lsn", created),
 		zap.String("existing_rows", strings.Join(s.existingRows(ctx), ", ")))
 	f, err := s.facts(ctx)
 	if err != nil {
@@ -121,8 +121,7 @@ func (s *Server) Claim(ctx context.Context) (*Registration, error) {
 	if f.row.Delivery != s.cfg.Delivery {
 		reg.Origin = 0
 	}
-	s.log.Info("epoch raised: routing or delivery mode changed",
-		zap.String("stream", s.cfg.Stream), zap.Uint32("epoch", reg.Epoch))
+	s.log.Info("epoch raised: routing or delivery mode changed", zap.Uint32("epoch", reg.Epoch))
 	return reg, nil
 }
 

@@ -163,11 +163,11 @@ func (s *Server) hintOpenTransaction(ctx context.Context) {
 	var pid, role, state string
 	var age time.Duration
 	if err := s.SQL.QueryRow(ctx, oldest).Scan(&pid, &role, &state, &age); err != nil {
-		s.log.Warn("creation of the slot waits for open transactions", zap.String("slot", s.cfg.Slot))
+		s.log.Warn("creation of the slot waits for open transactions")
 		return
 	}
 	s.log.Warn("creation of the slot waits for open transactions",
-		zap.String("slot", s.cfg.Slot), zap.String("oldest_pid", pid), zap.String("oldest_role", role),
+		zap.String("oldest_pid", pid), zap.String("oldest_role", role),
 		zap.String("oldest_state", state), zap.Duration("oldest_age", age))
 }
 

@@ -90,8 +90,7 @@ func (s *Stream) pause(ctx context.Context, err error, attempt int) bool {
 		wait = time.Second/2 + rand.N(time.Second/2)
 		reason := fmt.Sprintf("server process %d holds slot %s; waiting for it", active.PID, s.cfg.Slot)
 		if s.board.enter(StateStandby, reason) || s.holder != active.PID {
-			s.log.Info("standing by: another session holds the slot",
-				zap.String("slot", s.cfg.Slot), zap.Int32("pid", active.PID))
+			s.log.Info("standing by: another session holds the slot", zap.Int32("pid", active.PID))
 		}
 		s.holder = active.PID
 	} else {
@@ -194,7 +193,7 @@ func (s *Stream) keepEpoch(ctx context.Context, server *Server, reg *Registratio
 		return err
 	}
 	s.log.Info("epoch raised: the database went back behind published positions",
-		zap.String("stream", s.cfg.Stream), zap.Uint32("epoch", reg.Epoch))
+		zap.Uint32("epoch", reg.Epoch))
 	return nil
 }
 
@@ -227,7 +226,7 @@ func (s *Stream) stream(
 			st.SystemID, st.Epoch, st.Timeline = server.SystemID, reg.Epoch, server.Timeline
 		})
 		s.board.enter(StateStreaming, "")
-		s.log.Info("streaming", zap.String("slot", s.cfg.Slot), zap.Stringer("confirmed_lsn", start),
+		s.log.Info("streaming", zap.Stringer("confirmed_lsn", start),
 			zap.Uint32("epoch", reg.Epoch), zap.Uint32("timeline", server.Timeline), zap.Int("server_version", server.Version))
 		err = sess.run(ctx)
 	}

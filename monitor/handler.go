@@ -12,13 +12,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// Handler answers /metrics, /livez, /readyz and /status.
+// Handler answers /metrics, /livez, /readyz and /status. What holds data wants the token, if there is one.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", s.serveMetrics)
+	mux.HandleFunc("GET /metrics", s.gate.guard(s.serveMetrics))
 	mux.HandleFunc("GET /livez", s.serveLive)
 	mux.HandleFunc("GET /readyz", s.serveReady)
-	mux.HandleFunc("GET /status", s.serveStatus)
+	mux.HandleFunc("GET /status", s.gate.guard(s.serveStatus))
 	return mux
 }
 
@@ -65,10 +65,27 @@ func (s *Server) serveLive(w http.ResponseWriter, _ *http.Request) {
 	answer(w, ok, text)
 }
 
-func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
+// serveReady tells whoever bears no token the verdict and the state alone: a probe has no secrets, and the
+// reason may name hosts, tables and event ids.
+func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	status := s.cfg.Status()
-	ok, text := s.cfg.Limits.Ready(&status, s.cfg.Now())
-	answer(w, ok, text)
+	ok, reason := s.cfg.Limits.Ready(&status, s.cfg.Now())
+	switch {
+	case s.gate.admits(r):
+		answer(w, ok, s.name()+": "+reason)
+	case ok:
+		answer(w, ok, "ready: "+string(status.State))
+	default:
+		answer(w, ok, "not ready: "+string(status.State))
+	}
+}
+
+// name is the slot's, and the stream's where that has its own.
+func (s *Server) name() string {
+	if s.cfg.Stream == s.cfg.Slot {
+		return "slot " + s.cfg.Slot
+	}
+	return "slot " + s.cfg.Slot + ", stream " + s.cfg.Stream
 }
 
 // answer writes a probe's verdict.

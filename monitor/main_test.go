@@ -52,11 +52,16 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
+	return newFixtureWith(t, func(*Config) {})
+}
+
+func newFixtureWith(t *testing.T, change func(*Config)) *fixture {
+	t.Helper()
 	f := &fixture{}
 	status, lag := streaming(), healthyLag()
 	f.status.Store(&status)
 	f.lag.Store(&lag)
-	server, err := New(Config{
+	cfg := Config{
 		Addr: "127.0.0.1:0", Stream: "orders", Slot: "orders_slot", Version: "v1", Revision: "abc",
 		Status: func() Status { return *f.status.Load() },
 		Lag: func(context.Context) (Lag, error) {
@@ -67,7 +72,9 @@ func newFixture(t *testing.T) *fixture {
 		},
 		Limits: Limits{Progress: time.Minute, Confirm: time.Minute, Receive: 30 * time.Second, Tick: 2 * time.Minute},
 		Logger: zap.NewNop(), Now: noon,
-	})
+	}
+	change(&cfg)
+	server, err := New(cfg)
 	require.NoError(t, err)
 	f.Server = server
 	return f

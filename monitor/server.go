@@ -19,10 +19,12 @@ const lagTimeout = time.Second
 // closeTimeout limits the wait for requests in progress when the server closes.
 const closeTimeout = 2 * time.Second
 
-// Config says what a Server shows. All fields are required but Now.
+// Config says what a Server shows. All fields are required but Token and Now.
 type Config struct {
 	// Addr is what to listen on, host:port.
 	Addr string
+	// Token is what requests for data must bear. Optional: without it everything is open.
+	Token string
 
 	Stream, Slot      string
 	Version, Revision string
@@ -43,6 +45,7 @@ type Config struct {
 type Server struct {
 	cfg       Config
 	log       *zap.Logger
+	gate      gate
 	registry  *prometheus.Registry // what lives as long as the process
 	labels    prometheus.Labels
 	observer  *Observer
@@ -55,12 +58,13 @@ func New(cfg Config) (*Server, error) {
 		cfg.Now = time.Now
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, registry: prometheus.NewRegistry(),
+		cfg: cfg, log: cfg.Logger, gate: newGate(cfg.Token), registry: prometheus.NewRegistry(),
 		labels: prometheus.Labels{"stream": cfg.Stream, "slot": cfg.Slot},
 		lagErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "walrelay_lag_scrape_errors_total", Help: "Scrapes for which the server did not tell the slot's lag.",
 		}),
 	}
+	s.cfg.Token = ""
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "walrelay_build_info", Help: "1, labelled with what is running.",
 		ConstLabels: prometheus.Labels{"version": cfg.Version, "revision": cfg.Revision},

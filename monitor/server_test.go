@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -190,6 +194,9 @@ func TestMetrics_Lint(t *testing.T) {
 	f := newFixture(t)
 	f.Observer().Acked("orders", 100, []time.Time{noon()}, noon())
 	f.Observer().Throttled("orders", time.Second)
+	status := streaming()
+	status.Troubles = []Trouble{{Object: "topic orders", Since: noon(), Kind: "missing", Reason: "no such topic"}}
+	f.status.Store(&status)
 	gatherer, err := f.gatherer(t.Context())
 	require.NoError(t, err)
 	families, err := gatherer.Gather()
@@ -203,8 +210,31 @@ func TestMetrics_Lint(t *testing.T) {
 		names[family.GetName()] = true
 		require.NotEmpty(t, family.GetHelp(), family.GetName())
 	}
+	for _, name := range namedInSource(t) {
+		require.True(t, names[name], "%s is not linted: make it appear in the test", name)
+	}
 	require.True(t, names["go_goroutines"])
 	require.True(t, names["process_open_fds"])
+}
+
+// namedInSource are all metrics that the package can send.
+func namedInSource(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	found := make(map[string]bool)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range regexp.MustCompile(`"(walrelay_[a-z_]+)"`).FindAllStringSubmatch(string(source), -1) {
+			found[match[1]] = true
+		}
+	}
+	require.Greater(t, len(found), 30)
+	return slices.Collect(maps.Keys(found))
 }
 
 func TestObserver_CountsByTopic(t *testing.T) {
@@ -239,7 +269,7 @@ func TestProbes(t *testing.T) {
 	f := newFixture(t)
 	code, body := f.get(t, "/readyz")
 	require.Equal(t, http.StatusOK, code)
-	require.Equal(t, "streaming\n", body)
+	require.Equal(t, "slot orders_slot, stream orders: streaming\n", body)
 	code, _ = f.get(t, "/livez")
 	require.Equal(t, http.StatusOK, code)
 
@@ -250,7 +280,7 @@ func TestProbes(t *testing.T) {
 	f.lag.Store(nil)
 	code, body = f.get(t, "/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Equal(t, "connecting: kafka: no brokers\n", body)
+	require.Equal(t, "slot orders_slot, stream orders: connecting: kafka: no brokers\n", body)
 	code, _ = f.get(t, "/livez")
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Equal(t, "0", f.scrape(t)["walrelay_ready"])
@@ -297,7 +327,7 @@ func TestServer_ServesUntilTheContextEnds(t *testing.T) {
 	body, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
-	require.Equal(t, "streaming\n", string(body))
+	require.Equal(t, "slot orders_slot, stream orders: streaming\n", string(body))
 
 	cancel()
 	require.NoError(t, <-done)

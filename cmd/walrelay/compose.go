@@ -126,6 +126,7 @@ func (s *Settings) monitorConfig(
 	v := buildVersion()
 	return monitor.Config{
 		Addr:   s.AdminAddr.Text,
+		Token:  s.AdminToken.Reveal(),
 		Stream: s.StreamName(), Slot: s.Slot.Text,
 		Version: v.version, Revision: v.revision,
 		Status: status, Lag: lag,

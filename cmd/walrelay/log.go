@@ -18,7 +18,8 @@ const (
 	keyPosition = "position"
 )
 
-// newLogger builds the process's logger; packages get it injected, named after them.
+// newLogger builds the process's logger; packages get it injected, named after them. Every line names the
+// stream and the slot, so that the logs of several relays may be mixed.
 func newLogger(s *Settings, w io.Writer) (*zap.Logger, error) {
 	level, err := zapcore.ParseLevel(s.LogLevel.Text)
 	if err != nil {
@@ -34,5 +35,6 @@ func newLogger(s *Settings, w io.Writer) (*zap.Logger, error) {
 	if s.LogFormat.Text == "console" {
 		encoder = zapcore.NewConsoleEncoder(keys)
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level)), nil
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level)).
+		With(zap.String(keyStream, s.StreamName()), zap.String(keySlot, s.Slot.Text)), nil
 }

@@ -36,6 +36,8 @@ func TestRedaction_NoOutputShowsASecret(t *testing.T) {
 			brokers, "WALRELAY_DATABASE_URL=postgres://db/shop", "WALRELAY_KAFKA_SASL_MECHANISM=PLAIN",
 			"WALRELAY_KAFKA_SASL_USERNAME=u", "WALRELAY_KAFKA_SASL_PASSWORD_FILE=" + passwordFile,
 		},
+		"token":       {brokers, "WALRELAY_DATABASE_URL=postgres://db/shop", "WALRELAY_ADMIN_TOKEN=hunter4-and-more-of-it"},
+		"short token": {brokers, "WALRELAY_DATABASE_URL=postgres://db/shop", "WALRELAY_ADMIN_TOKEN=hunter5"},
 		"both": {
 			brokers, "WALRELAY_DATABASE_URL=postgres://db/shop", "WALRELAY_KAFKA_SASL_PASSWORD=hunter2",
 			"WALRELAY_KAFKA_SASL_PASSWORD_FILE=" + passwordFile,

@@ -29,8 +29,7 @@ func (runCommand) Run(ctx context.Context, cmd *command) error {
 	}
 	defer func() { _ = log.Sync() }()
 
-	log.Info("starting", zap.String(keyVersion, buildVersion().version),
-		zap.String(keyStream, cmd.settings.StreamName()), zap.String(keySlot, cmd.settings.Slot.Text))
+	log.Info("starting", zap.String(keyVersion, buildVersion().version))
 	if err := stream(ctx, cmd.settings, log); err != nil {
 		log.Error("stream ended", zap.Error(err))
 		return errLogged

@@ -61,7 +61,8 @@ func TestRun_NothingAnswers(t *testing.T) {
 		done <- run(ctx, []string{"run"}, []string{
 			"WALRELAY_DATABASE_URL=postgres://relay:hunter2@127.0.0.1:1/shop", "WALRELAY_KAFKA_BROKERS=127.0.0.1:1",
 			"WALRELAY_KAFKA_SASL_MECHANISM=PLAIN", "WALRELAY_KAFKA_SASL_USERNAME=u", "WALRELAY_KAFKA_SASL_PASSWORD=hunter3",
-			"WALRELAY_ADMIN_ADDR=127.0.0.1:0", "WALRELAY_LOG_LEVEL=debug", "WALRELAY_BACKOFF_MAX=200ms",
+			"WALRELAY_ADMIN_ADDR=127.0.0.1:0", "WALRELAY_ADMIN_TOKEN=hunter4-and-more-of-it",
+			"WALRELAY_LOG_LEVEL=debug", "WALRELAY_BACKOFF_MAX=200ms",
 		}, io.Discard, &log)
 	}()
 	require.Eventually(t, func() bool { return log.field("address") != "" }, 10*time.Second, 10*time.Millisecond)
@@ -69,6 +70,7 @@ func TestRun_NothingAnswers(t *testing.T) {
 	get := func(path string) (int, string) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+log.field("address")+path, nil)
 		require.NoError(t, err)
+		request.Header.Set("Authorization", "Bearer hunter4-and-more-of-it")
 		response, err := client.Do(request)
 		require.NoError(t, err)
 		body, err := io.ReadAll(response.Body)
@@ -93,6 +95,10 @@ func TestRun_NothingAnswers(t *testing.T) {
 	require.Equal(t, exitOK, <-done, log.String())
 	require.Contains(t, log.String(), "stopped by signal")
 	require.NotContains(t, log.String()+status+metrics, "hunter")
+	for line := range strings.Lines(log.String()) {
+		require.Equal(t, 1, strings.Count(line, `"slot":"walrelay"`), line)
+		require.Equal(t, 1, strings.Count(line, `"stream":"walrelay"`), line)
+	}
 }
 
 func TestRun_AddressInUse(t *testing.T) {

@@ -60,4 +60,5 @@ func (s *Settings) loadSecrets(f *faults) {
 	}
 	load(&s.DatabaseURL, &s.DatabaseURLFile)
 	load(&s.KafkaSASLPassword, &s.KafkaSASLPasswordFile)
+	load(&s.AdminToken, &s.AdminTokenFile)
 }

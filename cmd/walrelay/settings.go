@@ -63,7 +63,9 @@ type Settings struct {
 	KafkaSASLPassword     Secret `name:"kafka-sasl-password" group:"Kafka security" help:"Password at the brokers."`
 	KafkaSASLPasswordFile Text   `name:"kafka-sasl-password-file" group:"Kafka security" help:"File that holds the password."`
 
-	AdminAddr       Text     `group:"Operation" default:":8080" help:"Address of /metrics, /livez, /readyz and /status. Empty: no admin server."`
+	AdminAddr       Text     `group:"Operation" default:":8080" help:"Address of the status page and of /metrics, /livez, /readyz, /status and /status/history. Empty: no admin server."`
+	AdminToken      Secret   `group:"Operation" help:"Token that requests to the admin server must bear (Authorization: Bearer …), at least 16 characters; only /livez, the verdict of /readyz and the empty page are open without. Unset: everything is open."`
+	AdminTokenFile  Text     `group:"Operation" help:"File that holds the admin token."`
 	ProgressTimeout Duration `group:"Operation" default:"60s" help:"Time that the oldest event may wait for its acknowledgement, and what is delivered for its confirmation, before /readyz answers 503."`
 	LogLevel        Choice   `group:"Operation" default:"info" choices:"debug,info,warn,error" help:"Least severe level that is logged."`
 	LogFormat       Choice   `group:"Operation" default:"json" choices:"json,console" help:"Format of the log on standard error."`

@@ -167,8 +167,13 @@ func (s *Settings) checkOperation(f *faults) {
 		_, _, err := splitAddr(s.AdminAddr.Text)
 		f.check(err == nil, &s.AdminAddr.input, "must be host:port or :port, or empty for no admin server")
 	}
+	f.check(s.AdminToken.Reveal() == "" || bearerToken.MatchString(s.AdminToken.Reveal()), &s.AdminToken.input,
+		"must be at least 16 of letters, digits and -._~+/=")
 	f.check(s.ProgressTimeout.Value > 0, &s.ProgressTimeout.input, "must be more than 0s")
 }
+
+// bearerToken has the characters that a header may carry, by RFC 6750, section 2.1.
+var bearerToken = regexp.MustCompile(`^[A-Za-z0-9._~+/=-]{16,}$`)
 
 // requireBrokers is for the commands that publish.
 func (s *Settings) requireBrokers(f *faults) {
