@@ -138,7 +138,7 @@ const (
 func expanded(n int) int { return n + n/256 + 128 }
 
 // recordSize is what a record takes as the only one of its batch, so that both its deltas are 0:
-// with constant bytes of headers of constant length, of which extra are a dead letter's.
+// with constant bytes of headers of constant length, in constantHeaders+extra headers.
 func recordSize(c content, constant, extra int) int {
 	headers, count := rowHeaders(c)
 	n := 1 + 1 + 1 + // attributes, timestamp delta, offset delta

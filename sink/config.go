@@ -22,7 +22,10 @@ const (
 
 // Config configures a Kafka sink.
 type Config struct {
-	Stream  string   // name of the stream, in every record's headers
+	Stream string // name of the stream, in every record's headers
+	// Replay is the name of a replay: rows that are published again, beside the stream. Their records
+	// carry it in place of a position, and Kafka transactions hold no state. Empty: a stream.
+	Replay  string
 	Brokers []string // bootstrap addresses, host:port
 
 	ClientID string
@@ -83,6 +86,7 @@ func (c *Config) Validate() error {
 	rule(c.Topic != nil, "sink: Topic is nil")
 	rule(c.OnPoison == Stop || c.OnPoison == DeadLetter || c.OnPoison == Skip,
 		"sink: unknown poison policy %q", c.OnPoison)
+	rule(c.Replay == "" || c.OnPoison == Skip, "sink: a replay reports what it cannot deliver: OnPoison must be %q", Skip)
 	rule(c.OnPoison != DeadLetter || c.DeadTopic != "", "sink: the dead-letter policy needs DeadTopic")
 	if c.DeadTopic != "" {
 		reason := checkTopic([]byte(c.DeadTopic))

@@ -18,11 +18,17 @@ type coordinator struct {
 	id string // transactional id
 }
 
-// transactionalID is the stream's. Whoever takes it over fences the one before.
-func transactionalID(stream string) string { return "walrelay-" + stream }
+// transactionalID is the stream's, or a replay's beside it, which no stream's name can make. Whoever
+// takes it over fences the one before.
+func transactionalID(stream, replay string) string {
+	if replay != "" {
+		return "walrelay-" + stream + ":" + replay
+	}
+	return "walrelay-" + stream
+}
 
 func newCoordinator(k *Kafka) *coordinator {
-	c := &coordinator{k: k, id: transactionalID(k.cfg.Stream)}
+	c := &coordinator{k: k, id: transactionalID(k.cfg.Stream, k.cfg.Replay)}
 	c.link = newLink(c.find)
 	return c
 }

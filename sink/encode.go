@@ -15,7 +15,8 @@ const (
 	headerID         = "id"                   // the event's id, as Debezium's router has it
 	headerStream     = "walrelay-stream"      // name of the stream
 	headerPosition   = "walrelay-position"    // checkpoint.Position; grows per stream, topic and partition
-	headerCommitTime = "walrelay-commit-time" // RFC 3339, UTC, microseconds
+	headerReplay     = "walrelay-replay"      // name of a replay; in place of headerPosition
+	headerCommitTime = "walrelay-commit-time" // RFC 3339, UTC, microseconds; a replayed row has none
 	headerType       = "eventType"            // the type column, when not NULL
 
 	headerTraceParent = "traceparent" // the traceparent column, when not NULL
@@ -27,23 +28,30 @@ const (
 	headerDeadReason     = "walrelay-dead-letter-reason"
 	headerDeadHeaders    = "walrelay-dead-letter-headers" // the headers column as it was, when that was to blame
 
-	constantHeaders = 3 // stream, position, commit time
+	constantHeaders = 3 // stream, position or replay, commit time
 
 	commitTimeFormat = "2006-01-02T15:04:05.000000Z"
+	commitTimeSize   = 1 + len(headerCommitTime) + 1 + len(commitTimeFormat) // both lengths fit a byte
 )
 
-// constantSize is what the headers of constant length take: stream, position, commit time.
-func constantSize(stream string) int {
-	return headerSize(len(headerStream), []byte(stream)) +
-		varintLen(int64(len(headerPosition))) + len(headerPosition) +
-		varintLen(checkpoint.PositionLen) + checkpoint.PositionLen +
-		varintLen(int64(len(headerCommitTime))) + len(headerCommitTime) + 1 + len(commitTimeFormat)
+// noCommit is the commit time of a row whose transaction is not known.
+func noCommit() int64 { return time.Time{}.UnixMicro() }
+
+// constantSize is what the headers of constant length take: stream, position or replay, commit time.
+func constantSize(stream, replay string) int {
+	mark := headerSize(len(headerReplay), []byte(replay))
+	if replay == "" {
+		mark = varintLen(int64(len(headerPosition))) + len(headerPosition) +
+			varintLen(checkpoint.PositionLen) + checkpoint.PositionLen
+	}
+	return headerSize(len(headerStream), []byte(stream)) + mark + commitTimeSize
 }
 
 // encoder turns batches into sarama's record batches. A sender owns one and reuses its memory for
 // every request: sarama keeps no record after AsyncProduce has returned.
 type encoder struct {
 	stream     sarama.RecordHeader
+	replay     *sarama.RecordHeader // nil for a stream
 	codec      sarama.CompressionCodec
 	records    []sarama.Record
 	recordPtrs []*sarama.Record
@@ -63,8 +71,8 @@ type headerNames struct {
 	id, position, commitTime, kind, trace, source, deadTopic, deadReason []byte
 }
 
-func newEncoder(stream string, codec sarama.CompressionCodec) *encoder {
-	return &encoder{
+func newEncoder(stream, replay string, codec sarama.CompressionCodec) *encoder {
+	n := &encoder{
 		stream: sarama.RecordHeader{Key: []byte(headerStream), Value: []byte(stream)},
 		codec:  codec,
 		names: headerNames{
@@ -73,6 +81,10 @@ func newEncoder(stream string, codec sarama.CompressionCodec) *encoder {
 			deadTopic: []byte(headerDeadTopic), deadReason: []byte(headerDeadReason),
 		},
 	}
+	if replay != "" {
+		n.replay = &sarama.RecordHeader{Key: []byte(headerReplay), Value: []byte(replay)}
+	}
+	return n
 }
 
 // reset forgets the records of the last request. Memory that an unusually large one left is dropped.
@@ -130,13 +142,7 @@ func (n *encoder) record(b *batch, e *entry, delta, first int64) {
 	start := len(n.headerPtrs)
 	n.header(n.names.id, c.id)
 	n.headerPtrs = append(n.headerPtrs, &n.stream)
-	positionName := n.names.position
-	if e.poison != nil {
-		positionName = n.names.source
-	}
-	from := len(n.text)
-	n.text = e.pos.Append(n.text)
-	n.header(positionName, n.text[from:])
+	n.position(e)
 	n.commit(e.commit)
 	if c.kind != nil {
 		n.eventType(c.kind)
@@ -156,12 +162,30 @@ func (n *encoder) record(b *batch, e *entry, delta, first int64) {
 	n.recordPtrs = append(n.recordPtrs, &n.records[len(n.records)-1])
 }
 
+// position appends what tells a record's place: its position, or that it has none.
+func (n *encoder) position(e *entry) {
+	if n.replay != nil {
+		n.headerPtrs = append(n.headerPtrs, n.replay)
+		return
+	}
+	name := n.names.position
+	if e.poison != nil {
+		name = n.names.source
+	}
+	from := len(n.text)
+	n.text = e.pos.Append(n.text)
+	n.header(name, n.text[from:])
+}
+
 func (n *encoder) header(key, value []byte) {
 	n.headers = append(n.headers, sarama.RecordHeader{Key: key, Value: value})
 	n.headerPtrs = append(n.headerPtrs, &n.headers[len(n.headers)-1])
 }
 
 func (n *encoder) commit(micro int64) {
+	if micro == noCommit() {
+		return
+	}
 	if n.commitTime != nil && n.commitMicro == micro {
 		n.headerPtrs = append(n.headerPtrs, n.commitTime)
 		return

@@ -43,6 +43,13 @@ func newGather(line checkpoint.Line, found *checkpoint.State) *gather {
 	return g
 }
 
+// newReplayGather is for events that have an order, and no state to go on from.
+func newReplayGather() *gather {
+	g := newGather(checkpoint.Line{}, &checkpoint.State{})
+	g.commit(&g.state)
+	return g
+}
+
 // add counts an event, and reports whether its PostgreSQL transaction has become a large one.
 func (g *gather) add(pos checkpoint.Position, size int, c *Config) (large bool) {
 	if g.wholeEvents+g.openEvents == 0 {

@@ -65,7 +65,7 @@ func New(cfg Config) (*Kafka, error) {
 		return nil, err
 	}
 	k := &Kafka{
-		cfg: cfg, log: cfg.Logger, constant: constantSize(cfg.Stream),
+		cfg: cfg, log: cfg.Logger, constant: constantSize(cfg.Stream, cfg.Replay),
 		ready: make(chan struct{}), producer: producerID{id: -1},
 		topics: map[string]*topic{}, senders: map[int32]*sender{},
 		condemned: map[checkpoint.Position]refused{}, suspects: map[checkpoint.Position]bool{},

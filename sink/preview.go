@@ -33,8 +33,8 @@ type Header struct {
 // NewPreview returns a preview of what a sink with this stream, topic template and row headers makes.
 func NewPreview(stream string, topic *Template) *Preview {
 	return &Preview{
-		kafka:   Kafka{cfg: Config{Stream: stream, Topic: topic}, constant: constantSize(stream)},
-		encoder: newEncoder(stream, 0),
+		kafka:   Kafka{cfg: Config{Stream: stream, Topic: topic, Now: time.Now}, constant: constantSize(stream, "")},
+		encoder: newEncoder(stream, "", 0),
 	}
 }
 

@@ -86,6 +86,9 @@ func (k *Kafka) record(seq uint64, ev *decoder.Event) (entry, content, string) {
 	e := entry{seq: seq, pos: ev.Position, mapping: ev.Mapping, commit: ev.CommitTime.UnixMicro()}
 	c := content{id: ev.ID, key: ev.Key, value: ev.Payload, kind: ev.Type, trace: ev.TraceParent}
 	stamp, fault := ev.CommitTime, ""
+	if e.commit == noCommit() {
+		stamp = k.cfg.Now()
+	}
 	if ev.Timestamp != nil {
 		t, err := ev.Time()
 		if err != nil {
@@ -106,7 +109,11 @@ func (k *Kafka) record(seq uint64, ev *decoder.Event) (entry, content, string) {
 	if ev.Fault != nil {
 		fault = ev.Fault.Error()
 	}
-	e.size = int32(recordSize(c, k.constant, 0))
+	if e.commit == noCommit() {
+		e.size = int32(recordSize(c, k.constant-commitTimeSize, -1))
+	} else {
+		e.size = int32(recordSize(c, k.constant, 0))
+	}
 	return e, c, fault
 }
 

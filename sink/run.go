@@ -88,7 +88,11 @@ func (k *Kafka) start(
 	k.producer, k.used = id, false
 	k.run = &run{Run: r}
 	k.run.ctx, k.run.cancel = context.WithCancelCause(k.ctx)
-	if found != nil {
+	switch {
+	case k.tx == nil:
+	case k.cfg.Replay != "":
+		k.run.gather = newReplayGather()
+	default:
 		k.run.gather = newGather(r.Line, found)
 	}
 	k.run.Verdicts = maps.Clone(r.Verdicts)

@@ -112,6 +112,16 @@ func (t *transactor) seal(tx *transaction) error {
 			}
 		}
 	}
+	k.run.gather.sealed(&tx.state)
+	if k.cfg.Replay != "" {
+		return nil
+	}
+	return t.sealState(tx)
+}
+
+// sealState makes the state that the transaction reaches a part of it. Called with mu held.
+func (t *transactor) sealState(tx *transaction) error {
+	k := t.k
 	document, err := tx.state.Marshal()
 	if err != nil {
 		return fmt.Errorf("write state: %w", err)
@@ -128,7 +138,6 @@ func (t *transactor) seal(tx *transaction) error {
 	p.queue = append(p.queue, b)
 	t.unacked++
 	tx.partitions[k.cfg.StateTopic] = append(tx.partitions[k.cfg.StateTopic], p.id)
-	k.run.gather.sealed(&tx.state)
 	return nil
 }
 
@@ -230,6 +239,9 @@ func (t *transactor) deliver(ctx context.Context, tx *transaction) {
 
 func (t *transactor) attempt(ctx context.Context, tx *transaction) error {
 	k := t.k
+	if len(tx.partitions) == 0 { // a replay's, of which every event is poison
+		return nil
+	}
 	if err := t.coordinator.add(ctx, tx.producer, tx.partitions); err != nil {
 		return err
 	}
@@ -293,6 +305,10 @@ func (t *transactor) begin(
 	ctx context.Context, r *checkpoint.Run,
 ) (id producerID, found *checkpoint.State, info *topicInfo, err error) {
 	c := &t.k.cfg
+	if c.Replay != "" {
+		id, err = t.coordinator.init(ctx)
+		return id, nil, nil, err
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.TransactionTimeout+c.Timeout, errStateUnread)
 	defer cancel()
 	recorded := r.Partitions[c.StateTopic]

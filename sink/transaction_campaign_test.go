@@ -218,7 +218,7 @@ func misfortune(t *testing.T, c *kfake.Cluster, r *rand.Rand, drop *atomic.Int32
 		c.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, nil, true })
 	case 5:
 		c.Fault(kfake.Fault{
-			Keys: protocol, TxnID: transactionalID("test"), Err: codes[r.IntN(len(codes))], Count: 1 + r.IntN(3),
+			Keys: protocol, TxnID: transactionalID("test", ""), Err: codes[r.IntN(len(codes))], Count: 1 + r.IntN(3),
 		})
 	case 6:
 		c.Fault(kfake.Fault{

@@ -25,7 +25,7 @@ var protocol = []kmsg.Key{kmsg.FindCoordinator, kmsg.InitProducerID, kmsg.AddPar
 // when done says so.
 func answersWith(c *kfake.Cluster, key kmsg.Key, code sarama.KError, n int) *kfake.FaultHandle {
 	return c.Fault(kfake.Fault{
-		Keys: []kmsg.Key{key}, TxnID: transactionalID("test"), Err: kerr.TypedErrorForCode(int16(code)), Count: n,
+		Keys: []kmsg.Key{key}, TxnID: transactionalID("test", ""), Err: kerr.TypedErrorForCode(int16(code)), Count: n,
 	})
 }
 
@@ -170,7 +170,7 @@ func TestTransaction_UnknownOutcome(t *testing.T) {
 				}
 				ends := 0
 				c.Fault(kfake.Fault{
-					Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: transactionalID("test"), Err: kerr.TypedErrorForCode(int16(code)),
+					Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: transactionalID("test", ""), Err: kerr.TypedErrorForCode(int16(code)),
 					When: func(kmsg.Request) bool { ends++; return ends > 1 || !committed },
 				})
 				s.transaction("orders", 20)
