@@ -49,6 +49,7 @@ func (o *Observer) Acked(topic string, bytes int, commits []time.Time, now time.
 	o.events.WithLabelValues(topic).Add(float64(len(commits)))
 	o.bytes.WithLabelValues(topic).Add(float64(bytes))
 	o.records.WithLabelValues(topic).Observe(float64(len(commits)))
+	o.throttled.WithLabelValues(topic) // so that a rate has a zero to begin with
 	latency := o.latency.WithLabelValues(topic)
 	for _, commit := range commits {
 		// The offset between the clocks is only measured now and then, so the sign may be wrong.

@@ -54,6 +54,8 @@ func (s snapshot) collectStream(m metrics) {
 		"Time since the oldest event in flight was last settled, or nothing was in flight.", s.now, st.LastProgress)
 	m.age("walrelay_seconds_since_last_confirmed",
 		"Time since the confirmed position last moved, or had nothing to move to.", s.now, st.LastConfirmed)
+	m.gauge("walrelay_clock_offset_seconds", "The server's clock minus the local one, as last measured.",
+		st.ClockOffset.Seconds())
 	s.collectTroubles(m)
 }
 
@@ -76,7 +78,7 @@ func (s snapshot) collectTotals(m metrics) {
 	m.counter("walrelay_diverged_events_total",
 		"Events that were published, and are not in the database that took over.", st.Diverged)
 	m.counters("walrelay_ignored_changes_total", "Changes read that are not events.", "kind", st.Ignored,
-		"update", "delete", "truncate", "message", "insert")
+		"update", "delete", "truncate", "message", "insert", "stray-message")
 	m.counters("walrelay_poison_events_total", "Events that could not be delivered, by what was done.",
 		"action", st.Poison, "stopped", "dead-lettered", "skipped", "unfit")
 	m.counters("walrelay_errors_total", "Errors after which the stream tried again.", "kind", st.Errors,

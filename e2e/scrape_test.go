@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/walrelay/walrelay/testenv"
+)
+
+// Every metric that an alert or a panel names is in a scrape of the program, with a topic missing and the slot's log
+// limited, since two metrics are there only then; and every one carries stream and slot.
+func TestScrape_HasWhatAlertsAndPanelsName(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartPostgres(t, 18, testenv.Config{
+		Settings: map[string]string{"max_slot_wal_keep_size": "1GB"},
+	})
+	s := newSetup(t, server, testenv.Kafka(t), 1)
+	s.relay()
+	s.insert(1, "k", "{}")
+	require.Eventually(t, func() bool { return s.metric("walrelay_events_total", "") == 1 }, wait, tick)
+	s.db.Exec(t, `INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload) VALUES ('missing', 'k', 't', '{}')`)
+	require.Eventually(t, func() bool {
+		_, body := s.get("/metrics")
+		return strings.Contains(body, "\nwalrelay_trouble_seconds{") &&
+			strings.Contains(body, "\nwalrelay_published_events_total{")
+	}, wait, tick)
+
+	_, scrape := s.get("/metrics")
+	named := make(map[string]bool)
+	for _, path := range []string{"../deploy/prometheus/alerts.yaml", "../deploy/grafana/walrelay.json"} {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, name := range regexp.MustCompile(`\b(?:walrelay|process)_\w+`).FindAllString(string(text), -1) {
+			named[name] = true
+		}
+	}
+	require.Greater(t, len(named), 30)
+	for name := range named {
+		sample := regexp.MustCompile(`(?m)^` + name + `(?:\{.*\})? .*$`).FindString(scrape)
+		require.NotEmpty(t, sample, name)
+		if strings.HasPrefix(name, "walrelay_") {
+			require.Contains(t, sample, `slot="`+s.slot+`"`)
+			require.Contains(t, sample, `stream="`+s.slot+`"`)
+		}
+	}
+}
+
+// The queries of the runbooks run as they stand, on every version.
+func TestRunbooks_QueriesRun(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	_, alerts, _ := strings.Cut(string(text), "\n## Alerts\n")
+	alerts, _, _ = strings.Cut(alerts, "\n## ")
+	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(alerts, -1)
+	require.Greater(t, len(blocks), 5)
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		server := testenv.StartPostgres(t, major, testenv.Config{}) // one of them changes a setting of the server
+		s := newSetup(t, server, testenv.Kafka(t), 1)
+		s.free(s.relay(), false)
+		for _, block := range blocks {
+			for statement := range strings.SplitSeq(strings.TrimSpace(block[1]), ";\n") {
+				t.Log(statement)
+				s.db.Exec(t, strings.ReplaceAll(statement, "'walrelay'", "'"+s.slot+"'"))
+			}
+		}
+	})
+}
