@@ -203,7 +203,8 @@ func TestAlerts_AreTested(t *testing.T) {
 	for _, rule := range rules(t) {
 		name := at(t, rule, "alert").(string)
 		require.Contains(t, fires, name)
-		for _, metric := range regexp.MustCompile(`\b(?:walrelay|process)_\w+`).FindAllString(at(t, rule, "expr").(string), -1) {
+		expression := at(t, rule, "expr").(string)
+		for _, metric := range regexp.MustCompile(`\b(?:walrelay|process)_\w+`).FindAllString(expression, -1) {
 			require.Contains(t, strings.Join(healthy, "\n"), metric+"{", "%s is not shown to be silent", name)
 		}
 	}

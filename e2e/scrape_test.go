@@ -22,7 +22,8 @@ func TestScrape_HasWhatAlertsAndPanelsName(t *testing.T) {
 	s.relay()
 	s.insert(1, "k", "{}")
 	require.Eventually(t, func() bool { return s.metric("walrelay_events_total", "") == 1 }, wait, tick)
-	s.db.Exec(t, `INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload) VALUES ('missing', 'k', 't', '{}')`)
+	s.db.Exec(t, `INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload)
+		VALUES ('missing', 'k', 't', '{}')`)
 	require.Eventually(t, func() bool {
 		_, body := s.get("/metrics")
 		return strings.Contains(body, "\nwalrelay_trouble_seconds{") &&
