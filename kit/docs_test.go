@@ -165,38 +165,3 @@ func statementsOf(t *testing.T, path string) (statements []string) {
 	}
 	return statements
 }
-
-// What the pages point to is there: files, and the headings in them.
-func TestDocs_Links(t *testing.T) {
-	t.Parallel()
-	names, err := filepath.Glob(docs + "patterns/*.md")
-	require.NoError(t, err)
-	link := regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
-	for _, path := range append(names, docs+"patterns.md") {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		for _, l := range link.FindAllStringSubmatch(string(text), -1) {
-			target := path
-			if l[1] != "" {
-				target = filepath.Join(filepath.Dir(path), l[1])
-			}
-			_, err := os.Stat(target)
-			require.NoError(t, err, "%s: %s", path, l[0])
-			if l[2] != "" {
-				require.Contains(t, anchors(t, target), strings.TrimPrefix(l[2], "#"), "%s: %s", path, l[0])
-			}
-		}
-	}
-}
-
-// anchors are the names that GitHub gives to headings.
-func anchors(t *testing.T, path string) (names []string) {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	dropped := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
-	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
-		names = append(names, strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(heading[1]), ""), " ", "-"))
-	}
-	return names
-}

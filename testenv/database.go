@@ -25,7 +25,12 @@ type Database struct {
 // Database creates a database for one test.
 func (s *Server) Database(t testing.TB) *Database {
 	t.Helper()
-	name := uniqueName(t)
+	return s.CreateDatabase(t, uniqueName(t))
+}
+
+// CreateDatabase is Database for a name that the test needs.
+func (s *Server) CreateDatabase(t testing.TB, name string) *Database {
+	t.Helper()
 	s.Exec(t, "CREATE DATABASE "+name)
 	db := s.open(t, name)
 	t.Cleanup(func() {

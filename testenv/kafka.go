@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -170,6 +171,9 @@ func (c *Cluster) ListenerAddrs() []string {
 
 // Seeds is Addrs as one comma-separated string.
 func (c *Cluster) Seeds() string { return strings.Join(c.Addrs(), ",") }
+
+// Classpath is for java's -cp: Kafka's client, its tools, and all that they need.
+func (c *Cluster) Classpath() string { return filepath.Join(c.brokers[0].jars, "*") }
 
 // NodeID is the id by which Kafka knows broker i.
 func (c *Cluster) NodeID(i int) int32 { return c.brokers[i].nodeID() }

@@ -13,6 +13,16 @@ import (
 
 func TestMain(m *testing.M) { testenv.VerifyMain(m) }
 
+// What DEVELOPERS.md shows.
+func TestOneLineEach(t *testing.T) {
+	t.Parallel()
+	db := testenv.Postgres(t, 18).Database(t)
+	slot := db.Slot(t)
+	topic := testenv.Kafka(t).Topic(t, 3, nil)
+	db.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
+	require.Empty(t, testenv.Kafka(t).Consume(t, topic).Rest(t, 0))
+}
+
 func TestPostgres_EveryMajor(t *testing.T) {
 	t.Parallel()
 	for _, major := range []int{14, 15, 16, 17, 18} {

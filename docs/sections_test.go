@@ -1,0 +1,90 @@
+package docs_test
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// needs is what a section finds, and what must be so in its end.
+type needs struct {
+	// fresh leaves the database and the broker empty. Otherwise `walrelay migrate up` was run, the stream walrelay has
+	// delivered one event and is stopped; see world.streamed.
+	fresh bool
+	// given comes before the first command.
+	given func(t *testing.T, w *world)
+	// replace has what stands here for the words that the page uses as an example: "POSITION". $NAME in it is a
+	// variable of the section's shell (world.env), which given may set.
+	replace map[string]string
+	// args are for the $1 … of the section's SQL, statement after statement.
+	args []any
+	// then looks at what has become of it all.
+	then func(t *testing.T, w *world)
+}
+
+var positionText = regexp.MustCompile(`[0-9A-F]{8}-[0-9A-F]{8}-[0-9A-F]{16}-[0-9A-F]{8}`)
+
+// stuck has the stream meet an event that no topic can take.
+func stuck(t *testing.T, w *world) {
+	w.sh(t, "walrelay run")
+	w.sql(t, `INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('no topic', '1', 'created')`)
+	require.True(t, waitFor(func() bool {
+		w.env["AT"] = positionText.FindString(w.get(t, "/readyz"))
+		return w.env["AT"] != ""
+	}))
+}
+
+// delivers starts the stream, unless it runs, and has it deliver one more event.
+func delivers(t *testing.T, w *world) {
+	if len(w.runs(t)) == 0 {
+		w.sh(t, "walrelay run")
+	}
+	w.sql(t, `INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('order', '2', 'created')`)
+	w.cluster.Consume(t, "outbox.event.order").WaitFor(t, 2, wait)
+}
+
+// exactlyOnce changes the delivery mode, and delivers.
+func exactlyOnce(t *testing.T, w *world) {
+	w.env["WALRELAY_DELIVERY"] = "exactly-once"
+	delivers(t, w)
+	w.stop(t)
+}
+
+// needed is by page and anchor.
+var needed = map[string]needs{
+	"docs/guarantees.md#nothing-is-skipped-silently": {
+		given:   stuck,
+		replace: map[string]string{"POSITION": "$AT", "retry|skip|dead-letter": "skip"},
+	},
+	"docs/operations.md#before-the-first-start": {
+		given: func(t *testing.T, w *world) { w.sql(t, "CREATE ROLE shop LOGIN") },
+	},
+	"docs/operations.md#exactly-once-refuses-to-start":                 {given: exactlyOnce, then: delivers},
+	"docs/operations.md#the-slot-is-lost-or-something-else-left-a-gap": {then: delivers},
+	"docs/operations.md#a-restored-backup":                             {then: delivers},
+	"docs/operations.md#the-stream-is-stuck-at-an-event": {
+		given:   stuck,
+		replace: map[string]string{"POSITION": "$AT"},
+	},
+	"docs/wire-format.md#logical-messages": {
+		replace: map[string]string{"content": `'{"id": "1", "aggregatetype": "order", "aggregateid": "1", "payload": 1}'`},
+	},
+	"docs/wire-format.md#dropping-duplicates": {
+		given: func(t *testing.T, w *world) {
+			w.sql(t, `CREATE TABLE seen (stream text, topic text, partition int, position text COLLATE "C",
+				PRIMARY KEY (stream, topic, partition))`)
+		},
+		args: []any{"walrelay", "outbox.event.order", 0, "00000001-00000001-0000000000000001-00000000"},
+	},
+	"README.md#use-it": {
+		fresh: true,
+		given: func(t *testing.T, w *world) {
+			w.sql(t, `CREATE TABLE orders (id int, state text); INSERT INTO orders VALUES (4711, 'new')`)
+		},
+		then: func(t *testing.T, w *world) {
+			record := w.cluster.Consume(t, "outbox.event.order").WaitFor(t, 1, wait)[0]
+			require.Equal(t, "4711", string(record.Key))
+		},
+	},
+}
