@@ -55,7 +55,7 @@ func (b *board) enter(state State, reason string) (changed bool) {
 		if state != StateStuck {
 			s.Stuck = nil
 		}
-		if state == StateConnecting || state == StateStandby {
+		if state == StateConnecting || state == StateStandby || state == StatePaused {
 			s.InFlightEvents, s.InFlightBytes = 0, 0 // what was in flight is unsettled still, hence old
 		}
 	})

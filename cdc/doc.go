@@ -11,7 +11,10 @@
 //	                       │      ▲                               │                     │
 //	                       │      └── verdict: a new session ◄────┘                     │
 //	                       ├──────────────────────────────────────────────────────────► ┘
-//	                       └──► stop asked for: draining ──► stopped
+//	                       ├──► stop asked for: draining ──► stopped
+//	                       └──► paused by the operator: draining ──► paused ──► resumed: connecting
+//
+//	the registry says paused at the start: paused, before the slot is touched
 //
 //	a *FatalError at any point: stopped, and Run returns it
 //

@@ -20,7 +20,8 @@ import (
 //
 //  1. records poison events and partition counts that the session handed over,
 //  2. checks that the publication still sends every row,
-//  3. records the frontier in the registry,
+//  3. looks whether the operator has paused the stream,
+//  4. records the frontier in the registry,
 //
 // and only then allows the session to confirm that frontier. So nothing is confirmed past a hole in
 // the publication, nothing before it is recorded what became of each event, and a slot that is
@@ -31,6 +32,7 @@ type guard struct {
 	cfg      *Config
 	log      *zap.Logger
 	mailbox  *checkpoint.Mailbox
+	halt     context.CancelCauseFunc // makes the session drain
 	// verdicts were given to this run and are still in the registry.
 	verdicts map[checkpoint.Position]checkpoint.Verdict
 
@@ -66,13 +68,15 @@ const (
 
 var errReleased = errors.New("the operator has decided about the stuck event")
 
-func newGuard(s *Server, state PublicationState, start, recorded pglogrepl.LSN, run checkpoint.Run) *guard {
+func newGuard(
+	s *Server, state PublicationState, start, recorded pglogrepl.LSN, run checkpoint.Run, halt context.CancelCauseFunc,
+) *guard {
 	verdicts := maps.Clone(run.Verdicts)
 	maps.DeleteFunc(verdicts, func(_ checkpoint.Position, v checkpoint.Verdict) bool {
 		return v == checkpoint.VerdictRetry // used up by trying
 	})
 	return &guard{
-		server: s, registry: s.Registry(), cfg: s.cfg, log: s.log, mailbox: run.Mailbox, verdicts: verdicts,
+		server: s, registry: s.Registry(), cfg: s.cfg, log: s.log, mailbox: run.Mailbox, verdicts: verdicts, halt: halt,
 		sql: make(chan struct{}, 1), poke: make(chan struct{}, 1), down: make(chan struct{}),
 		verified: state, recorded: recorded, at: time.Now(), frontier: start, allowed: start, confirmed: start,
 		partitions: map[string]int32{},
@@ -214,6 +218,13 @@ func (g *guard) round(ctx context.Context, last bool) error {
 		}
 	}
 	g.rounds++
+	pause, err := g.registry.Paused(ctx)
+	if err != nil {
+		return err
+	}
+	if pause != nil {
+		g.halt(&pausedError{*pause})
+	}
 	if stuck != nil {
 		if err := g.lookForVerdict(ctx, stuck); err != nil {
 			return err

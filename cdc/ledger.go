@@ -96,6 +96,7 @@ type Summary struct {
 	Slot, Publication  string
 	Created, Confirmed pglogrepl.LSN // zero: the slot was not created yet
 	Delivery           string
+	Pause              *Pause // nil: the stream is not paused
 	Origin             uint32 // epoch under which the line of states in Kafka began; 0: none has
 	Partitions         map[string]int32
 	Releases           map[checkpoint.Position]checkpoint.Verdict // not carried out yet
@@ -116,6 +117,9 @@ func (r *Registry) Summary(ctx context.Context) (*Summary, error) {
 		Created: row.Created, Confirmed: row.Confirmed, Delivery: row.Delivery, Origin: row.Origin,
 		Partitions:  row.Partitions,
 		DeadLetters: make(map[checkpoint.Action]int64),
+	}
+	if sum.Pause, err = r.Paused(ctx); err != nil {
+		return nil, err
 	}
 	if sum.Releases, err = r.Releases(ctx); err != nil {
 		return nil, err

@@ -27,6 +27,7 @@ type scripted struct {
 	published []string // ids
 	reached   pglogrepl.LSN
 	recorded  []uint64
+	ends      int
 }
 
 var _ Sink = (*scripted)(nil)
@@ -38,6 +39,13 @@ func (s *scripted) Begin(_ context.Context, run checkpoint.Run) error {
 	if s.begin != nil {
 		return s.begin(run)
 	}
+	return nil
+}
+
+func (s *scripted) End(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ends++
 	return nil
 }
 

@@ -16,6 +16,9 @@ type Sink interface {
 	// is retried by the caller after an error, unless that is a *checkpoint.StateError or a
 	// *checkpoint.EpochBehindError.
 	Begin(ctx context.Context, run checkpoint.Run) error
+	// End ends the run, if there is one: what is not delivered is not sent any more. The next Begin may be
+	// long in coming.
+	End(ctx context.Context) error
 	// Publish takes one event over. It only works in memory and never waits for the network; the
 	// event's bytes are copied. Sequences grow by one per call within a run. Whatever becomes of the
 	// event is reported through the run's mailbox.

@@ -55,6 +55,7 @@ func (s *Stream) Run(ctx context.Context) error {
 	for attempt := 0; ; {
 		began := time.Now()
 		streamed, err := s.session(ctx)
+		var paused *pausedError
 		var changed *checkpoint.PartitionsChangedError
 		var behind *checkpoint.EpochBehindError
 		switch {
@@ -66,7 +67,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		case Fatal(err):
 			s.board.fail(kindOf(err), err)
 			return err
-		case errors.Is(err, errReleased), errors.As(err, &changed):
+		case errors.Is(err, errReleased), errors.Is(err, errResumed), errors.As(err, &paused), errors.As(err, &changed):
 			attempt = 0
 			continue
 		case errors.As(err, &behind): // the epoch is above it now
@@ -75,15 +76,15 @@ func (s *Stream) Run(ctx context.Context) error {
 		if streamed && time.Since(began) > s.cfg.BackoffMax {
 			attempt = 0
 		}
-		if !s.pause(ctx, err, attempt) {
+		if !s.holdOff(ctx, err, attempt) {
 			return nil
 		}
 		attempt++
 	}
 }
 
-// pause reports why the stream does not stream, and waits before the next attempt.
-func (s *Stream) pause(ctx context.Context, err error, attempt int) bool {
+// holdOff reports why the stream does not stream, and waits before the next attempt.
+func (s *Stream) holdOff(ctx context.Context, err error, attempt int) bool {
 	wait := backoff(&s.cfg, attempt)
 	if active, ok := errors.AsType[*SlotActiveError](err); ok {
 		// The slot is the lock. Look often, so that a takeover takes seconds.
@@ -148,6 +149,9 @@ func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
 		return false, err
 	}
 	s.warn(warnings)
+	if err := s.awaitResume(ctx, server); err != nil {
+		return false, err
+	}
 	found, err := server.Register(ctx)
 	if err != nil {
 		return false, err
@@ -201,9 +205,11 @@ func (s *Stream) keepEpoch(ctx context.Context, server *Server, reg *Registratio
 func (s *Stream) stream(
 	ctx context.Context, server *Server, start pglogrepl.LSN, reg *Registration, run checkpoint.Run,
 ) (bool, error) {
+	streaming, halt := context.WithCancelCause(ctx) // ends with ctx, or when the stream is paused
+	defer halt(nil)
 	// Guard and watch outlive ctx, since a drain needs them.
 	beside, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	guard := newGuard(server, reg.Publication, start, reg.Confirmed, run)
+	guard := newGuard(server, reg.Publication, start, reg.Confirmed, run, halt)
 	sess := &session{
 		cfg: &s.cfg, log: s.log, server: server, conn: server.Repl.Conn(), sink: s.sink, board: s.board, guard: guard,
 		seen: s.seen,
@@ -219,8 +225,8 @@ func (s *Stream) stream(
 
 	var group sync.WaitGroup
 	group.Go(func() { guard.run(beside) })
-	group.Go(func() { sess.watch(beside, ctx.Done()) })
-	err := sess.begin(ctx, run)
+	group.Go(func() { sess.watch(beside, streaming.Done()) })
+	err := sess.begin(streaming, run)
 	if err == nil {
 		s.board.update(func(st *Status) {
 			st.SystemID, st.Epoch, st.Timeline = server.SystemID, reg.Epoch, server.Timeline
@@ -228,7 +234,7 @@ func (s *Stream) stream(
 		s.board.enter(StateStreaming, "")
 		s.log.Info("streaming", zap.Stringer("confirmed_lsn", start),
 			zap.Uint32("epoch", reg.Epoch), zap.Uint32("timeline", server.Timeline), zap.Int("server_version", server.Version))
-		err = sess.run(ctx)
+		err = sess.run(streaming)
 	}
 	changed, repartitioned := errors.AsType[*checkpoint.PartitionsChangedError](err)
 	behind, lived := errors.AsType[*checkpoint.EpochBehindError](err)
@@ -244,6 +250,10 @@ func (s *Stream) stream(
 		return true, s.adoptPartitions(ctx, server, changed)
 	case lived:
 		return true, s.raiseEpochAbove(ctx, server, behind)
+	}
+	paused, ok := errors.AsType[*pausedError](context.Cause(streaming))
+	if ok && ctx.Err() == nil && (err == nil || errors.Is(err, paused)) {
+		return true, paused
 	}
 	return true, err
 }

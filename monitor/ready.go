@@ -21,6 +21,7 @@ type Limits struct {
 // Ready decides /readyz and says why. A stream is ready when it
 //
 //   - stands by: another session holds the slot and this one will take over;
+//   - or rests at the operator's word: nothing is amiss with it, and a rollout must not wait;
 //   - or streams, the server was heard within Receive, and the oldest event in flight was acknowledged
 //     within Progress and what is delivered confirmed within Confirm, as far as there was any (or streaming
 //     began within these times).
@@ -30,6 +31,8 @@ func (l Limits) Ready(s *Status, now time.Time) (ready bool, reason string) {
 	switch s.State {
 	case Standby:
 		return true, "standby: another session holds the slot"
+	case Paused:
+		return true, s.Reason
 	case Streaming:
 		return l.progress(s, now)
 	case Stuck:

@@ -60,6 +60,9 @@ func TestLimits_Ready(t *testing.T) {
 		"never heard":          {func(s *Status) { s.LastReceived = time.Time{} }, false, "nothing received"},
 		"standby":              {func(s *Status) { s.State, s.LastReceived = Standby, time.Time{} }, true, "standby"},
 		"standby with old lag": {func(s *Status) { s.State, s.OldestUnsettled = Standby, ago(time.Hour) }, true, "standby"},
+		"paused": {func(s *Status) {
+			s.State, s.Reason, s.LastReceived = Paused, "paused since noon by me", time.Time{}
+		}, true, "paused since noon by me"},
 		"connecting": {func(s *Status) {
 			s.State, s.Reason = Connecting, "connection refused"
 		}, false, "connecting: connection refused"},

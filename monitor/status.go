@@ -22,6 +22,7 @@ const (
 	Connecting State = "connecting"
 	Standby    State = "standby"
 	Streaming  State = "streaming"
+	Paused     State = "paused"
 	Stuck      State = "stuck"
 	Draining   State = "draining"
 	Stopped    State = "stopped"

@@ -264,3 +264,24 @@ func TestKafka_TroubleOfOnePartitionLasts(t *testing.T) {
 	s.delivered(c.ListenAddrs(), "orders")
 	require.Empty(t, k.Troubles())
 }
+
+// What is not delivered when a run ends is not tried any more, though no other run begins.
+func TestKafka_End(t *testing.T) {
+	t.Parallel()
+	c := fakeKafka(t, kfake.SeedTopics(1, "orders"))
+	k := start(t, c.ListenAddrs(), nil)
+	require.NoError(t, k.End(t.Context())) // without a run
+	s := begin(t, k, checkpoint.Run{})
+	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: kerr.NotEnoughReplicas, Count: -1})
+	s.some("orders", 1)
+	require.Eventually(t, func() bool { return fault.Hits() > 1 && len(k.Troubles()) > 0 }, patience, time.Millisecond)
+	require.NoError(t, k.End(t.Context()))
+	hits := fault.Hits()
+	require.Empty(t, k.Troubles())
+	require.Never(t, func() bool { return fault.Hits() > hits }, 5*k.cfg.BackoffMax, k.cfg.BackoffMax)
+	fault.Remove()
+	again := begin(t, k, checkpoint.Run{})
+	again.lsn = s.lsn
+	again.some("orders", 1)
+	again.delivered(c.ListenAddrs(), "orders")
+}

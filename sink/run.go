@@ -79,6 +79,16 @@ func (k *Kafka) Begin(ctx context.Context, r checkpoint.Run) error {
 	return k.tx.first(ctx, began)
 }
 
+// End implements cdc.Sink.
+func (k *Kafka) End(ctx context.Context) error {
+	select {
+	case <-k.ready:
+		return k.endRun(ctx)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // start makes r the present run, with the topics that it begins with.
 func (k *Kafka) start(
 	r checkpoint.Run, id producerID, found *checkpoint.State, topics map[string]*topicInfo,

@@ -15,6 +15,8 @@ import (
 type streamCommand struct {
 	Show     streamShowCommand     `cmd:"" help:"Show the stream's slot, its lag and the verdicts that wait."`
 	Release  streamReleaseCommand  `cmd:"" help:"Decide about the event that the stream is stuck on."`
+	Pause    streamPauseCommand    `cmd:"" help:"Let the stream rest: no instance streams until it is resumed."`
+	Resume   streamResumeCommand   `cmd:"" help:"Let a paused stream go on."`
 	NewEpoch streamNewEpochCommand `cmd:"" help:"Raise the epoch, after restoring a database or re-creating a slot."`
 }
 
@@ -63,6 +65,9 @@ func (c *streamShowCommand) Run(ctx context.Context, cmd *command) error {
 			fmt.Fprintf(&b, "%-16s %s\n", name, fmt.Sprintf(format, args...))
 		}
 		line("stream", "%s, epoch %d", config.Stream, known.Epoch)
+		if known.Pause != nil {
+			line("paused", "%s", strings.TrimPrefix(known.Pause.String(), "paused "))
+		}
 		line("delivery", "%s", known.Delivery)
 		if known.Origin != 0 {
 			line("state epoch", "%d", known.Origin)
