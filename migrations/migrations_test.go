@@ -38,7 +38,9 @@ func printed(t *testing.T) string {
 	return b.String()
 }
 
-func all() []string { return []string{"00001_outbox", "00002_streams", "00003_state_epoch", "00004_pause"} }
+func all() []string {
+	return []string{"00001_outbox", "00002_streams", "00003_state_epoch", "00004_pause"}
+}
 
 func requireApplied(t *testing.T, db *sql.DB) {
 	t.Helper()
