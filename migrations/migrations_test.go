@@ -203,8 +203,9 @@ func TestUp_TenAtOnce(t *testing.T) {
 func TestUp_WaitsForTheLock(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]string{
-		"empty database":     ``,
-		"one is missing yet": printed(t) + `DELETE FROM walrelay.schema_version WHERE version_id = 3`,
+		"empty database": ``,
+		"one is missing yet": printed(t) + `
+			DELETE FROM walrelay.schema_version WHERE version_id = (SELECT max(version_id) FROM walrelay.schema_version)`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -385,7 +386,7 @@ func TestPrint_ThenUpIsNoOp(t *testing.T) {
 			var versions []int64
 			require.NoError(t, database.QueryRow(t,
 				`SELECT array_agg(version_id ORDER BY id) FROM walrelay.schema_version`).Scan(&versions))
-			require.Equal(t, []int64{0, 1, 2, 3}, versions)
+			require.Equal(t, []int64{0, 1, 2, 3, 4}, versions)
 		}
 	})
 }
