@@ -78,6 +78,8 @@ func replace(w *world, own map[string]string, text string) string {
 		"kafka-1:9092,kafka-2:9092":               w.env["WALRELAY_KAFKA_BROKERS"],
 		"kafka-1:9092":                            w.env["WALRELAY_KAFKA_BROKERS"],
 		"localhost:8080":                          w.env["WALRELAY_ADMIN_ADDR"],
+		"127.0.0.1:8080":                          w.env["WALRELAY_ADMIN_ADDR"],
+		"HOST:8080":                               w.env["WALRELAY_ADMIN_ADDR"],
 	}} {
 		for _, word := range slices.Backward(slices.Sorted(maps.Keys(words))) { // the longer one of two first
 			text = strings.ReplaceAll(text, word, os.Expand(words[word], func(name string) string { return w.env[name] }))

@@ -4,7 +4,9 @@ import "strings"
 
 // programs are those that no test runs, and why. In the blocks of the pages they do nothing.
 var programs = map[string]string{
-	"go": "it would run these tests, or others, within themselves",
+	"go":         "it would run these tests, or others, within themselves",
+	"journalctl": "needs systemd",
+	"kubectl":    "needs a cluster of Kubernetes",
 }
 
 // exceptions are blocks and commands that no test here runs, and why: by page, anchor and a part of their text.

@@ -59,8 +59,8 @@ func read(t *testing.T, name string) string {
 
 // tools and verbs are how commands begin.
 const (
-	tools = `(?:walrelay|make|go|curl|docker|helm|kubectl|psql|pg_upgrade|pg_dump|kafka-[a-z-]+\.sh)`
-	verbs = `(?:SELECT|INSERT INTO|UPDATE|DELETE FROM|ALTER|CREATE|DROP|GRANT|REVOKE)`
+	tools = `(?:walrelay|make|go|curl|docker|helm|kubectl|psql|pg_upgrade|pg_dump|journalctl|systemctl|kafka-[a-z-]+\.sh)`
+	verbs = `(?:SELECT|INSERT INTO|UPDATE|DELETE FROM|ALTER|CREATE|DROP|GRANT|REVOKE|ROLLBACK PREPARED)`
 )
 
 var (

@@ -1,9 +1,12 @@
 package docs_test
 
 import (
+	"context"
+	"fmt"
 	"regexp"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
 
@@ -35,6 +38,21 @@ func stuck(t *testing.T, w *world) {
 	}))
 }
 
+// running has the stream run.
+func running(t *testing.T, w *world) { w.sh(t, "walrelay run") }
+
+// sessions has a session to end, and a prepared transaction.
+func sessions(t *testing.T, w *world) {
+	conn, err := pgx.Connect(t.Context(), w.db.DSN)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	w.env["PID"] = fmt.Sprint(conn.PgConn().PID())
+	w.sql(t, "BEGIN; CREATE TABLE forgotten (); PREPARE TRANSACTION 'GID'")
+}
+
+// roles has those of walrelay and of its application.
+func roles(t *testing.T, w *world) { w.sql(t, "CREATE ROLE walrelay LOGIN; CREATE ROLE shop LOGIN") }
+
 // delivers starts the stream, unless it runs, and has it deliver one more event.
 func delivers(t *testing.T, w *world) {
 	if len(w.runs(t)) == 0 {
@@ -60,6 +78,20 @@ var needed = map[string]needs{
 	"docs/operations.md#before-the-first-start": {
 		given: func(t *testing.T, w *world) { w.sql(t, "CREATE ROLE shop LOGIN") },
 	},
+	"docs/operations.md#who-may-look": {
+		given: func(t *testing.T, w *world) {
+			w.env["WALRELAY_ADMIN_TOKEN"] = "open-sesame-open-sesame"
+			running(t, w)
+		},
+		then: func(t *testing.T, w *world) { require.Contains(t, w.output, "last_error") },
+	},
+	"docs/operations.md#alerts":               {given: running},
+	"docs/operations.md#walrelaynotstreaming": {given: sessions, replace: map[string]string{"PID": "$PID"}},
+	"docs/operations.md#walrelayretainedwal":  {given: sessions, replace: map[string]string{"PID": "$PID"}},
+	"docs/operations.md#walrelaylaggrowing":   {given: roles},
+	"docs/operations.md#walrelayignored": {given: func(t *testing.T, w *world) {
+		w.sql(t, "CREATE TABLE name (); ALTER PUBLICATION walrelay ADD TABLE name")
+	}},
 	"docs/operations.md#exactly-once-refuses-to-start":                 {given: exactlyOnce, then: delivers},
 	"docs/operations.md#the-slot-is-lost-or-something-else-left-a-gap": {then: delivers},
 	"docs/operations.md#a-restored-backup":                             {then: delivers},

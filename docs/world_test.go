@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -48,6 +49,10 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	server := testenv.Postgres(t, major)
 	w := &world{db: server.CreateDatabase(t, "shop"), cluster: testenv.Kafka(t), state: t.TempDir()}
+	t.Cleanup(func() { // the pages may change the server
+		server.Exec(t, "ALTER SYSTEM RESET ALL")
+		server.Exec(t, "SELECT pg_reload_conf()")
+	})
 	t.Cleanup(func() { // before the database goes: roles may own things in it
 		w.db.Exec(t, `DO $$ DECLARE r name; BEGIN
 			FOR r IN SELECT rolname FROM pg_roles WHERE oid >= 16384 LOOP
@@ -80,7 +85,11 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, os.Symlink(filepath.Join(shims, "walrelay"), filepath.Join(w.state, "bin", "walrelay")))
 	excused := filepath.Join(w.state, "excused")
 	require.NoError(t, os.Mkdir(excused, 0o700))
-	for name, reason := range programs {
+	reasons := maps.Clone(programs)
+	if _, err := exec.LookPath("curl"); err != nil {
+		reasons["curl"] = "it is not on this machine"
+	}
+	for name, reason := range reasons {
 		shim := fmt.Sprintf("#!/bin/sh\necho '%s is not run: %s'\n", name, reason)
 		require.NoError(t, os.WriteFile(filepath.Join(excused, name), []byte(shim), 0o700))
 	}
@@ -252,7 +261,7 @@ func (w *world) stop(t *testing.T) {
 		var said []byte
 		ended := func() bool {
 			said, err = os.ReadFile(log)
-			return err == nil && strings.Contains(string(said), `"message":"stopped"`) || !running(pid)
+			return err == nil && strings.Contains(string(said), `"message":"stopped"`) || !alive(pid)
 		}
 		if !waitFor(ended) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -262,7 +271,7 @@ func (w *world) stop(t *testing.T) {
 	}
 }
 
-func running(pid int) bool {
+func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return !errors.Is(err, fs.ErrNotExist) && !strings.Contains(string(stat), ") Z ")
 }
