@@ -2,28 +2,42 @@ package deploy
 
 import (
 	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 )
 
-// tool runs a program that not every machine has.
+// tool runs a program that not every machine has, and returns what it printed.
 func tool(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		t.Skipf("%s is not installed, so its verdict is not asked", name)
+	stdout, stderr, err := attempt(t, name, args...)
+	require.NoError(t, err, "%s %s\n%s%s", name, strings.Join(args, " "), stdout, stderr)
+	return stdout
+}
+
+// attempt is tool for those that may fail. It takes the program from where make verify-deploy puts it, or from the
+// search path.
+func attempt(t *testing.T, name string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("../.cache/tools/bin", name))
+	require.NoError(t, err)
+	if _, err := os.Stat(path); err != nil {
+		path, err = exec.LookPath(name)
+		if err != nil {
+			require.Empty(t, os.Getenv("WALRELAY_TEST_TOOLS"), "%s is not installed", name)
+			t.Skipf("%s is not installed, so its verdict is not asked: make verify-deploy", name)
+		}
 	}
-	output, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
-	require.NoError(t, err, "%s %s\n%s", name, strings.Join(args, " "), output)
-	return string(output)
+	command := exec.CommandContext(t.Context(), path, args...)
+	var out, diagnostics strings.Builder
+	command.Stdout, command.Stderr = &out, &diagnostics
+	err = command.Run()
+	return out.String(), diagnostics.String(), err
 }
 
 func TestAlerts(t *testing.T) {
@@ -78,63 +92,25 @@ func TestDashboard_Layout(t *testing.T) {
 	}
 }
 
+// Against the schema of the Compose Specification.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	tool(t, "compose-spec", "compose.yaml")
+}
+
 func TestSystemd(t *testing.T) {
 	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("systemd is Linux's")
+	}
 	unit := filepath.Join(t.TempDir(), "walrelay.service")
 	// verify wants the program to be there.
 	text := strings.Replace(read(t, "systemd/walrelay.service"), "/usr/local/bin/walrelay", "/bin/true", 1)
 	require.Contains(t, text, "ExecStart=/bin/true run")
 	require.NoError(t, os.WriteFile(unit, []byte(text), 0o600))
-	require.Empty(t, tool(t, "systemd-analyze", "verify", "--man=no", unit), "systemd ignores what it cannot read")
+	stdout, stderr, err := attempt(t, "systemd-analyze", "verify", "--man=no", unit)
+	require.NoError(t, err, stderr)
+	require.Empty(t, stdout+stderr, "systemd ignores what it cannot read")
 	// 1.5 of 10: a network service without privileges; 9.6 is a unit without any hardening.
 	tool(t, "systemd-analyze", "security", "--offline=true", "--threshold=15", unit)
-}
-
-func TestHelm(t *testing.T) {
-	t.Parallel()
-	const chart = "helm/walrelay"
-	image := []string{"--set", "image.repository=registry.example.com/walrelay,image.tag=v1"}
-	tool(t, "helm", append([]string{"lint", "--strict", chart}, image...)...)
-
-	render := append([]string{"template", "shop", chart, "--kube-version=1.31.0"}, image...)
-	kinds := manifests(t, tool(t, "helm", render...))
-	require.Contains(t, kinds, "Deployment")
-	require.NotContains(t, kinds, "NetworkPolicy")
-	require.NotContains(t, kinds, "ServiceMonitor")
-
-	kinds = manifests(t, tool(t, "helm", append(render, "--set", "serviceMonitor.enabled=true,networkPolicy.enabled=true",
-		"--set", "serviceMonitor.labels.release=p,podLabels.a=b,podAnnotations.c=d,nodeSelector.e=f,secret=")...))
-	require.Contains(t, kinds, "NetworkPolicy")
-	require.Equal(t, "p", at(t, kinds["ServiceMonitor"], "metadata", "labels", "release"))
-	pod := at(t, kinds["Deployment"], "spec", "template")
-	require.Equal(t, "b", at(t, pod, "metadata", "labels", "a"))
-	require.NotContains(t, at(t, pod, "spec"), "volumes", "no Secret, no mount")
-	// What selects the pods must match their labels.
-	labels := at(t, pod, "metadata", "labels").(map[string]any)
-	for kind, path := range map[string][]string{
-		"Deployment":          {"spec", "selector", "matchLabels"},
-		"Service":             {"spec", "selector"},
-		"PodDisruptionBudget": {"spec", "selector", "matchLabels"},
-		"NetworkPolicy":       {"spec", "podSelector", "matchLabels"},
-	} {
-		require.Subset(t, labels, at(t, kinds[kind], path...), kind)
-	}
-}
-
-// manifests decodes what helm rendered, by kind.
-func manifests(t *testing.T, text string) map[string]any {
-	t.Helper()
-	kinds := make(map[string]any)
-	decoder := yaml.NewDecoder(strings.NewReader(text))
-	for {
-		var document any
-		err := decoder.Decode(&document)
-		if errors.Is(err, io.EOF) {
-			return kinds
-		}
-		require.NoError(t, err)
-		kind := at(t, document, "kind").(string)
-		require.NotContains(t, kinds, kind)
-		kinds[kind] = document
-	}
 }

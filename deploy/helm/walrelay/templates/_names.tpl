@@ -16,3 +16,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
+
+{{- define "walrelay.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "walrelay.name" .) "default" .Values.serviceAccount.create) -}}
+{{- end -}}
