@@ -4,6 +4,12 @@ SHELL := /bin/bash -o pipefail
 GO ?= go
 TOOLS := $(CURDIR)/.cache/tools
 GOLANGCI_VERSION := v2.15.0
+# The tools that check deploy/. goreleaser: the newest that this Go builds.
+HELM_VERSION := v4.3.2
+KUBECTL_VALIDATE_VERSION := v0.0.4
+COMPOSE_VERSION := v2.16.2
+GORELEASER_VERSION := v2.17.0
+PROMTOOL_VERSION := v0.316.0
 TEST_TIMEOUT ?= 20m
 
 .PHONY: help
@@ -65,7 +71,34 @@ kit-bench: ## what each pattern of docs/patterns.md costs beside the bare transa
 	$(GO) test ./kit -run '^$$' -bench . -benchtime $(or $(ROUNDS),1000)x -timeout 60m
 
 .PHONY: verify
-verify: lint tidy vet ## format, lint, tidy: what must be clean before a commit
+verify: lint tidy vet verify-deploy ## format, lint, tidy, deploy/: what must be clean before a commit
+
+# promtool is Debian's (package prometheus) where that is installed. Where a tool is missing, make test says so only with -v.
+DEPLOY_TOOLS := $(TOOLS)/helm-$(HELM_VERSION) $(TOOLS)/kubectl-validate-$(KUBECTL_VALIDATE_VERSION) \
+	$(TOOLS)/compose-spec-$(COMPOSE_VERSION) $(TOOLS)/goreleaser-$(GORELEASER_VERSION) \
+	$(if $(shell command -v promtool),,$(TOOLS)/promtool-$(PROMTOOL_VERSION))
+
+.PHONY: verify-deploy
+verify-deploy: $(DEPLOY_TOOLS) ## deploy/ by each format's own tool, built the first time; Linux needs systemd-analyze
+	WALRELAY_TEST_TOOLS=all $(GO) test -count=1 ./deploy
+
+# Each is built once; the empty file says which version is there.
+$(TOOLS)/helm-$(HELM_VERSION):
+	GOBIN=$(TOOLS)/bin $(GO) install helm.sh/helm/v4/cmd/helm@$(HELM_VERSION)
+	@touch $@
+$(TOOLS)/kubectl-validate-$(KUBECTL_VALIDATE_VERSION):
+	GOBIN=$(TOOLS)/bin $(GO) install sigs.k8s.io/kubectl-validate@$(KUBECTL_VALIDATE_VERSION)
+	@touch $@
+$(TOOLS)/compose-spec-$(COMPOSE_VERSION):
+	GOBIN=$(TOOLS)/bin $(GO) install github.com/compose-spec/compose-go/v2/cmd@$(COMPOSE_VERSION)
+	mv $(TOOLS)/bin/cmd $(TOOLS)/bin/compose-spec
+	@touch $@
+$(TOOLS)/goreleaser-$(GORELEASER_VERSION):
+	GOBIN=$(TOOLS)/bin $(GO) install github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION)
+	@touch $@
+$(TOOLS)/promtool-$(PROMTOOL_VERSION):
+	GOBIN=$(TOOLS)/bin $(GO) install github.com/prometheus/prometheus/cmd/promtool@$(PROMTOOL_VERSION)
+	@touch $@
 
 .PHONY: vet
 vet:
