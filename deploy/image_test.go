@@ -101,13 +101,14 @@ func accepted(t *testing.T, variables map[string]string) {
 	}
 }
 
-// secrets lays a database URL and a password where a secret store would.
+// secrets lays a database URL, a password and a token where a secret store would.
 func secrets(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	url := []byte("postgres://walrelay:secret@db.example.com/shop\n")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "database-url"), url, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "kafka-password"), []byte("secret"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "admin-token"), []byte("sixteen-and-more"), 0o600))
 	return dir
 }
 

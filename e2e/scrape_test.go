@@ -49,25 +49,3 @@ func TestScrape_HasWhatAlertsAndPanelsName(t *testing.T) {
 		}
 	}
 }
-
-// The queries of the runbooks run as they stand, on every version.
-func TestRunbooks_QueriesRun(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../docs/operations.md")
-	require.NoError(t, err)
-	_, alerts, _ := strings.Cut(string(text), "\n## Alerts\n")
-	alerts, _, _ = strings.Cut(alerts, "\n## ")
-	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(alerts, -1)
-	require.Greater(t, len(blocks), 5)
-	testenv.ForMajors(t, func(t *testing.T, major int) {
-		server := testenv.StartPostgres(t, major, testenv.Config{}) // one of them changes a setting of the server
-		s := newSetup(t, server, testenv.Kafka(t), 1)
-		s.free(s.relay(), false)
-		for _, block := range blocks {
-			for statement := range strings.SplitSeq(strings.TrimSpace(block[1]), ";\n") {
-				t.Log(statement)
-				s.db.Exec(t, strings.ReplaceAll(statement, "'walrelay'", "'"+s.slot+"'"))
-			}
-		}
-	})
-}
