@@ -118,7 +118,7 @@ func TestHelm_RefusesUnknownValues(t *testing.T) {
 	for _, values := range []string{"replica=3", "env.WALRELAY_CREATE_TOPICS=true", "env.walrelay_slot=x", "image.tags=v1"} {
 		t.Run(values, func(t *testing.T) {
 			t.Parallel()
-			_, stderr, err := attempt(t, "helm", append([]string{"template", chart, "--set", values}, image...)...)
+			_, stderr, err := attempt(t, "", "helm", append([]string{"template", chart, "--set", values}, image...)...)
 			require.Error(t, err)
 			require.Contains(t, stderr, "values don't meet the specifications of the schema")
 		})

@@ -18,8 +18,8 @@ import (
 // families are the metrics that a scrape answers with: name, label, values of that label.
 type families map[string]map[string]map[string]bool
 
-// scrape asks a monitor that has seen everything once.
-func scrape(t *testing.T) families {
+// exposition is what a monitor answers a scrape with that has seen everything once.
+func exposition(t *testing.T) string {
 	t.Helper()
 	now := time.Now()
 	server, err := monitor.New(monitor.Config{
@@ -41,8 +41,14 @@ func scrape(t *testing.T) families {
 	recorder := httptest.NewRecorder()
 	server.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	require.Equal(t, http.StatusOK, recorder.Code)
+	return recorder.Body.String()
+}
+
+// scrape takes it apart.
+func scrape(t *testing.T) families {
+	t.Helper()
 	found := make(families)
-	for line := range strings.SplitSeq(recorder.Body.String(), "\n") {
+	for line := range strings.SplitSeq(exposition(t), "\n") {
 		if name, labels, ok := sample(line); ok {
 			found.add(name, labels)
 		}

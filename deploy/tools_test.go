@@ -15,14 +15,14 @@ import (
 // tool runs a program that not every machine has, and returns what it printed.
 func tool(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	stdout, stderr, err := attempt(t, name, args...)
+	stdout, stderr, err := attempt(t, "", name, args...)
 	require.NoError(t, err, "%s %s\n%s%s", name, strings.Join(args, " "), stdout, stderr)
 	return stdout
 }
 
-// attempt is tool for those that may fail. It takes the program from where make verify-deploy puts it, or from the
+// attempt is tool for one that may fail, or is told something on its standard input. It takes the program from where make verify-deploy puts it, or from the
 // search path.
-func attempt(t *testing.T, name string, args ...string) (stdout, stderr string, err error) {
+func attempt(t *testing.T, stdin, name string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("../.cache/tools/bin", name))
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func attempt(t *testing.T, name string, args ...string) (stdout, stderr string, 
 	}
 	command := exec.CommandContext(t.Context(), path, args...)
 	var out, diagnostics strings.Builder
-	command.Stdout, command.Stderr = &out, &diagnostics
+	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(stdin), &out, &diagnostics
 	err = command.Run()
 	return out.String(), diagnostics.String(), err
 }
@@ -44,6 +44,14 @@ func TestAlerts(t *testing.T) {
 	t.Parallel()
 	tool(t, "promtool", "check", "rules", "--lint=all", "--lint-fatal", "prometheus/alerts.yaml")
 	tool(t, "promtool", "test", "rules", "prometheus/alerts_test.yaml")
+}
+
+// Names, units and types follow Prometheus' conventions, and everything is explained.
+func TestMetrics_Conventions(t *testing.T) {
+	t.Parallel()
+	stdout, stderr, err := attempt(t, exposition(t), "promtool", "check", "metrics")
+	require.NoError(t, err, stdout+stderr)
+	require.Empty(t, stdout+stderr)
 }
 
 // The expressions of the dashboard become rules, so that promtool reads them.
@@ -108,7 +116,7 @@ func TestSystemd(t *testing.T) {
 	text := strings.Replace(read(t, "systemd/walrelay.service"), "/usr/local/bin/walrelay", "/bin/true", 1)
 	require.Contains(t, text, "ExecStart=/bin/true run")
 	require.NoError(t, os.WriteFile(unit, []byte(text), 0o600))
-	stdout, stderr, err := attempt(t, "systemd-analyze", "verify", "--man=no", unit)
+	stdout, stderr, err := attempt(t, "", "systemd-analyze", "verify", "--man=no", unit)
 	require.NoError(t, err, stderr)
 	require.Empty(t, stdout+stderr, "systemd ignores what it cannot read")
 	// 1.5 of 10: a network service without privileges; 9.6 is a unit without any hardening.
