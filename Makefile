@@ -76,7 +76,7 @@ verify: lint tidy vet verify-deploy ## format, lint, tidy, deploy/: what must be
 # promtool is Debian's (package prometheus) where that is installed. Where a tool is missing, make test says so only with -v.
 DEPLOY_TOOLS := $(TOOLS)/helm-$(HELM_VERSION) $(TOOLS)/kubectl-validate-$(KUBECTL_VALIDATE_VERSION) \
 	$(TOOLS)/compose-spec-$(COMPOSE_VERSION) $(TOOLS)/goreleaser-$(GORELEASER_VERSION) \
-	$(if $(shell command -v promtool),,$(TOOLS)/promtool-$(PROMTOOL_VERSION))
+	$(if $(shell command -v promtool),,$(TOOLS)/promtool-$(PROMTOOL_VERSION)) $(TOOLS)/bin/deploy-lint
 
 .PHONY: verify-deploy
 verify-deploy: $(DEPLOY_TOOLS) ## deploy/ by each format's own tool, built the first time; Linux needs systemd-analyze
@@ -96,6 +96,8 @@ $(TOOLS)/compose-spec-$(COMPOSE_VERSION):
 $(TOOLS)/goreleaser-$(GORELEASER_VERSION):
 	GOBIN=$(TOOLS)/bin $(GO) install github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION)
 	@touch $@
+$(TOOLS)/bin/deploy-lint: $(wildcard deploy/lint/*.go) deploy/lint/go.mod
+	$(GO) build -C deploy/lint -o $@ .
 $(TOOLS)/promtool-$(PROMTOOL_VERSION):
 	GOBIN=$(TOOLS)/bin $(GO) install github.com/prometheus/prometheus/cmd/promtool@$(PROMTOOL_VERSION)
 	@touch $@

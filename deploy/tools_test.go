@@ -100,6 +100,12 @@ func TestDashboard_Layout(t *testing.T) {
 	}
 }
 
+// By the rules of docker build --check; image_test.go does what the files say.
+func TestDockerfiles(t *testing.T) {
+	t.Parallel()
+	tool(t, "deploy-lint", "dockerfile", "Dockerfile", "Dockerfile.release")
+}
+
 // Against the schema of the Compose Specification.
 func TestCompose(t *testing.T) {
 	t.Parallel()
