@@ -84,7 +84,9 @@ func TestHelm(t *testing.T) {
 	}, at(t, container, "securityContext"))
 	require.Equal(t, "/livez", at(t, container, "livenessProbe", "httpGet", "path"))
 	require.Equal(t, "/readyz", at(t, container, "readinessProbe", "httpGet", "path"))
-	require.Equal(t, "walrelay", at(t, pod, "volumes").([]any)[0].(map[string]any)["secret"].(map[string]any)["secretName"])
+	require.Equal(t, []any{map[string]any{
+		"name": "secrets", "secret": map[string]any{"secretName": "walrelay", "defaultMode": 0o440},
+	}}, pod["volumes"])
 }
 
 func TestHelm_Options(t *testing.T) {
@@ -119,7 +121,9 @@ func TestHelm_Options(t *testing.T) {
 func TestHelm_RefusesUnknownValues(t *testing.T) {
 	t.Parallel()
 	tool(t, "helm", "version")
-	for _, values := range []string{"replica=3", "env.WALRELAY_CREATE_TOPICS=true", "env.walrelay_slot=x", "image.tags=v1"} {
+	for _, values := range []string{
+		"replica=3", "image.tags=v1", "env.walrelay_slot=x", "env.WALRELAY_CREATE_TOPICS=true",
+	} {
 		t.Run(values, func(t *testing.T) {
 			t.Parallel()
 			_, stderr, err := attempt(t, "", "helm", append([]string{"template", chart, "--set", values}, image...)...)

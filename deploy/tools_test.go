@@ -20,8 +20,8 @@ func tool(t *testing.T, name string, args ...string) string {
 	return stdout
 }
 
-// attempt is tool for one that may fail, or is told something on its standard input. It takes the program from where make verify-deploy puts it, or from the
-// search path.
+// attempt is tool for one that may fail, or is told something on its standard input. It takes the program from where
+// make verify-deploy puts it, or from the search path.
 func attempt(t *testing.T, stdin, name string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("../.cache/tools/bin", name))
