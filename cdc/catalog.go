@@ -17,6 +17,7 @@ type catalogPublication struct {
 	Other     bool           `json:"other"` // publishes updates or deletes too
 	ViaRoot   bool           `json:"via_root"`
 	Generated bool           `json:"generated"` // publishes stored generated columns; PostgreSQL 18
+	Generates bool           `json:"generates"` // could do so
 	Tables    []catalogTable `json:"tables"`    // in the order of the configuration
 }
 
@@ -40,6 +41,7 @@ type catalogColumn struct {
 type catalogMember struct {
 	Row      uint32   `json:"row"`
 	Relation uint32   `json:"relation"`
+	Name     string   `json:"name"`  // of the relation, as SQL has it
 	Above    bool     `json:"above"` // of the table itself or of an ancestor
 	Filter   bool     `json:"filter"`
 	Columns  []string `json:"columns"` // nil: all
@@ -61,7 +63,8 @@ const (
 // publicationQuery returns one JSON document, or no row when the publication is missing. It takes
 // no lock on the tables. $1 is the publication, $2 and $3 are the schemas and tables.
 func publicationQuery(version int) string {
-	filter, columns, schemas, generated := "false", "NULL::text[]", "'[]'::json", "false"
+	filter, columns, schemas := "false", "NULL::text[]", "'[]'::json"
+	generated := "false, 'generates', false"
 	if version >= 150000 {
 		filter = "m.prqual IS NOT NULL"
 		columns = `CASE WHEN m.prattrs IS NOT NULL THEN ARRAY(SELECT a.attname::text FROM pg_attribute a
@@ -72,7 +75,7 @@ func publicationQuery(version int) string {
 			WHERE n.pnpubid = p.oid AND r.oid = ANY (up.oids))`
 	}
 	if version >= 180000 {
-		generated = "p.pubgencols = 's'"
+		generated = "p.pubgencols = 's', 'generates', true"
 	}
 	return `
 	SELECT json_build_object('oid', p.oid::int8, 'row', p.xmin::text::int8, 'all_tables', p.puballtables,
@@ -84,6 +87,7 @@ func publicationQuery(version int) string {
 				'columns', (SELECT coalesce(json_agg(json_build_object('name', a.attname, 'generated', a.attgenerated)), '[]')
 					FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
 				'members', (SELECT coalesce(json_agg(json_build_object('row', m.oid::int8, 'relation', m.prrelid::int8,
+						'name', m.prrelid::regclass::text,
 						'above', m.prrelid = ANY (up.oids), 'filter', ` + filter + `, 'columns', ` + columns + `)
 						ORDER BY m.oid), '[]')
 					FROM pg_publication_rel m
@@ -143,7 +147,7 @@ func (c tableCheck) run(configured []decoder.Mapping) error {
 	for _, m := range c.members() {
 		if m.Filter {
 			return c.fatal("has a row filter in publication "+c.publication+"; rows that it rejects are not sent",
-				"ALTER PUBLICATION "+c.publication+" SET TABLE without WHERE, "+republish(c.stream))
+				c.readd(m)+", "+republish(c.stream))
 		}
 	}
 	return c.columns()
@@ -210,16 +214,24 @@ func (c tableCheck) column(col catalogColumn) error {
 		if !slices.Contains(m.Columns, col.Name) {
 			return c.fatal(fmt.Sprintf("has a column list in publication %s that omits the mapped column %q (it has %s)",
 				c.publication, col.Name, strings.Join(m.Columns, ", ")),
-				"add the column to the list, "+republish(c.stream))
+				c.readd(m)+", "+republish(c.stream))
 		}
 	}
 	if col.Generated == "" || col.Generated == "s" && (listed || c.found.Generated) {
 		return nil
 	}
+	remedy := "ALTER PUBLICATION " + c.publication + " SET (publish_generated_columns = stored)"
+	if col.Generated != "s" || !c.found.Generates {
+		remedy = "map an ordinary column, or on PostgreSQL 18 use a stored one and " + remedy
+	}
 	return c.fatal(fmt.Sprintf("has the mapped column %q generated, and publication %s does not send it",
-		col.Name, c.publication),
-		"map an ordinary column, or on PostgreSQL 18 use a stored one and "+
-			"ALTER PUBLICATION "+c.publication+" SET (publish_generated_columns = stored)")
+		col.Name, c.publication), remedy)
+}
+
+// readd takes a table out of the publication and puts it back without row filter and column list.
+func (c tableCheck) readd(m catalogMember) string {
+	return "ALTER PUBLICATION " + c.publication + " DROP TABLE " + m.Name +
+		"; ALTER PUBLICATION " + c.publication + " ADD TABLE " + m.Name
 }
 
 func (c tableCheck) fatal(problem, remedy string) error {

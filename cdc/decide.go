@@ -120,7 +120,8 @@ func (f *facts) unfitSlot() error {
 	fatal := func(problem string) error {
 		return &FatalError{
 			Object: quoted("slot", f.slot.Name), Problem: problem,
-			Remedy: "configure another slot name, or drop that slot if nobody needs it",
+			Remedy: "configure another slot name, or if nobody needs that slot: SELECT pg_drop_replication_slot(" +
+				quoteLiteral(f.slot.Name) + ")",
 		}
 	}
 	switch slot := f.slot; {

