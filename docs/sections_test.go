@@ -78,12 +78,13 @@ var needed = map[string]needs{
 	"docs/operations.md#before-the-first-start": {
 		given: func(t *testing.T, w *world) { w.sql(t, "CREATE ROLE shop LOGIN") },
 	},
+	"docs/operations.md#pausing-a-stream": {given: running, then: delivers},
 	"docs/operations.md#who-may-look": {
 		given: func(t *testing.T, w *world) {
 			w.env["WALRELAY_ADMIN_TOKEN"] = "open-sesame-open-sesame"
 			running(t, w)
 		},
-		then: func(t *testing.T, w *world) { require.Contains(t, w.output, "last_error") },
+		then: func(t *testing.T, w *world) { require.Contains(t, w.output, `"state": "streaming"`) },
 	},
 	"docs/operations.md#alerts":               {given: running},
 	"docs/operations.md#walrelaynotstreaming": {given: sessions, replace: map[string]string{"PID": "$PID"}},

@@ -13,6 +13,8 @@ import (
 	"time"
 )
 
+const program = "github.com/walrelay/walrelay/cmd/walrelay"
+
 // Binary builds cmd/walrelay, once per test process, and returns the path of the program.
 func Binary(t testing.TB) string {
 	t.Helper()
@@ -28,9 +30,12 @@ var binary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := readSources(); err != nil {
+		return "", err
+	}
 	path := filepath.Join(work, "walrelay")
 	args := append([]string{"build", "-o", path}, buildFlags()...)
-	build := exec.Command("go", append(args, "github.com/walrelay/walrelay/cmd/walrelay")...)
+	build := exec.Command("go", append(args, program)...)
 	var out bytes.Buffer
 	build.Stdout, build.Stderr = &out, &out
 	if _, err := runChild(build); err != nil {
@@ -38,6 +43,25 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	return path, nil
 })
+
+// readSources looks at what the program is built of: go test takes a result from its cache unless something that the
+// test itself has imported or read has changed, and what `go build` reads below it is neither.
+func readSources() error {
+	list := exec.Command("go", "list", "-deps", "-f",
+		"{{with .Module}}{{if .Main}}{{$.Dir}}{{range $.EmbedFiles}}\n{{$.Dir}}/{{.}}{{end}}{{end}}{{end}}", program)
+	out, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("list sources: %w", err)
+	}
+	for path := range strings.FieldsSeq(string(out)) {
+		source, err := os.Open(path) // of a folder, this counts as reading all that is in it
+		if err != nil {
+			return fmt.Errorf("look at sources: %w", err)
+		}
+		_ = source.Close()
+	}
+	return nil
+}
 
 // Command is a program to start.
 type Command struct {
