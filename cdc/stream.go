@@ -52,6 +52,9 @@ func (s *Stream) Lag(ctx context.Context) (Lag, error) { return s.lag.Lag(ctx) }
 func (s *Stream) Run(ctx context.Context) error {
 	defer s.board.enter(StateStopped, "stopped")
 	defer func() { _ = s.lag.Close(context.WithoutCancel(ctx)) }()
+	if warnings, err := TLSWarnings(s.cfg.ConnString); err == nil { // else a session says what is wrong
+		s.warn(warnings)
+	}
 	for attempt := 0; ; {
 		began := time.Now()
 		streamed, err := s.session(ctx)
