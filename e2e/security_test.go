@@ -1,24 +1,13 @@
 package e2e
 
 import (
-	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/walrelay/walrelay/testenv"
 )
@@ -208,121 +197,4 @@ func newSetupLocked(t *testing.T, server *testenv.Server) *setup {
 	s.set("WALRELAY_DATABASE_URL", withPassword(t, s.db, databasePassword))
 	s.run("migrate")
 	return s
-}
-
-// Brokers that want TLS with a client certificate and a login by each mechanism.
-func TestSecurity_Brokers(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	ca := newAuthority(t)
-	brokerCert, brokerKey := ca.issue(t)
-	clientCert, clientKey := ca.issue(t)
-	other := newAuthority(t)
-	files := map[string][]byte{"ca.pem": ca.pem, "other.pem": other.pem, "cert.pem": clientCert, "key.pem": clientKey}
-	for name, content := range files {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
-	}
-	const listener = "listener.name.client."
-	cluster := testenv.StartKafka(t, testenv.KafkaConfig{
-		Listener: &testenv.Listener{Protocol: "SASL_SSL"},
-		Settings: map[string]string{
-			listener + "ssl.keystore.type":              "PEM",
-			listener + "ssl.keystore.certificate.chain": string(brokerCert),
-			listener + "ssl.keystore.key":               string(brokerKey),
-			listener + "ssl.truststore.type":            "PEM",
-			listener + "ssl.truststore.certificates":    string(ca.pem),
-			listener + "ssl.client.auth":                "required",
-			listener + "sasl.enabled.mechanisms":        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-			listener + "plain.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required " +
-				`user_relay="` + brokerPassword + `";`,
-			listener + "scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
-			listener + "scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
-		},
-	})
-	for _, mechanism := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} {
-		answers, err := cluster.Admin.AlterUserSCRAMs(t.Context(), nil, []kadm.UpsertSCRAM{
-			{User: "relay", Mechanism: mechanism, Iterations: 4096, Password: brokerPassword},
-		})
-		require.NoError(t, err)
-		require.NoError(t, answers.Error())
-	}
-
-	s := newSetup(t, testenv.Postgres(t, testenv.Majors()[0]), cluster, 1)
-	s.set("WALRELAY_KAFKA_BROKERS", strings.Join(cluster.ListenerAddrs(), ","))
-	s.set("WALRELAY_KAFKA_TLS", "true")
-	s.set("WALRELAY_KAFKA_TLS_CA_FILE", filepath.Join(dir, "ca.pem"))
-	s.set("WALRELAY_KAFKA_TLS_CERT_FILE", filepath.Join(dir, "cert.pem"))
-	s.set("WALRELAY_KAFKA_TLS_KEY_FILE", filepath.Join(dir, "key.pem"))
-	s.set("WALRELAY_KAFKA_SASL_USERNAME", "relay")
-	s.set("WALRELAY_KAFKA_SASL_PASSWORD", brokerPassword)
-	f := follow(s)
-	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
-		s.set("WALRELAY_KAFKA_SASL_MECHANISM", mechanism)
-		relay := s.relay()
-		f.delivers()
-		keepsSecrets(t, append(s.observe(), relay.Log(), s.run("config"))...)
-		s.stop(relay)
-	}
-
-	refused := func(variable, value string, parts ...string) {
-		t.Helper()
-		before := s.env[variable]
-		if s.set(variable, value); value == "" {
-			delete(s.env, variable)
-		}
-		relay := s.start()
-		s.ready(503, append(parts, "connecting", "producing")...)
-		keepsSecrets(t, append(s.observe(), relay.Log())...)
-		require.True(t, relay.Running())
-		relay.Kill(t)
-		s.set(variable, before)
-	}
-	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256"} {
-		s.set("WALRELAY_KAFKA_SASL_MECHANISM", mechanism)
-		refused("WALRELAY_KAFKA_SASL_PASSWORD", "s3cr3t-but-wrong", cluster.ListenerAddrs()[0], "uthentication failed")
-	}
-	refused("WALRELAY_KAFKA_TLS_CA_FILE", filepath.Join(dir, "other.pem"), cluster.ListenerAddrs()[0], "unknown authority")
-	refused("WALRELAY_KAFKA_TLS_SERVER_NAME", "elsewhere.example", cluster.ListenerAddrs()[0], "elsewhere.example")
-}
-
-// authority issues certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	a := &authority{key: key, cert: &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}}
-	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &key.PublicKey, key)
-	require.NoError(t, err)
-	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return a
-}
-
-// issue makes a certificate for 127.0.0.1, for either end, and its key.
-func (a *authority) issue(t *testing.T) (cert, private []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "relay"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	require.NoError(t, err)
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	cert = bytes.Join([][]byte{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), a.pem}, nil)
-	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }

@@ -29,8 +29,9 @@ type Config struct {
 	Brokers []string // bootstrap addresses, host:port
 
 	ClientID string
-	TLS      *tls.Config // nil: plaintext
-	SASL     *SASL       // nil: none
+	// TLS is asked for at each connection, so that certificates that were renewed are taken up. Nil: plaintext.
+	TLS  func() (*tls.Config, error)
+	SASL *SASL // nil: none
 
 	Topic        *Template
 	CreateTopics bool  // create a missing topic instead of waiting for it

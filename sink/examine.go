@@ -25,6 +25,11 @@ func Examine(ctx context.Context, cfg Config, probe Probe) []Finding {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	x := &examiner{cfg: &cfg, probe: &probe, dial: &dialer{ctx: ctx, timeout: cfg.Timeout}}
+	var err error
+	if x.conf, err = cfg.sarama(ctx, x.dial); err != nil {
+		x.add(Finding{Check: "cluster", Object: "cluster", Level: LevelUnknown, Found: err.Error()})
+		return x.found
+	}
 
 	alive := x.brokers(ctx)
 	if len(alive) == 0 {
@@ -35,10 +40,7 @@ func Examine(ctx context.Context, cfg Config, probe Probe) []Finding {
 		return x.found
 	}
 	x.admin = newAdmin(alive)
-	if err := x.admin.open(&cfg, x.dial); err != nil {
-		x.add(Finding{Check: "cluster", Object: "cluster", Level: LevelUnknown, Found: err.Error()})
-		return x.found
-	}
+	x.admin.open(&cfg, x.conf, x.dial)
 	defer x.admin.close()
 	x.topics(ctx)
 	x.rights(ctx)
@@ -53,6 +55,7 @@ type examiner struct {
 	cfg   *Config
 	probe *Probe
 	dial  *dialer
+	conf  *sarama.Config
 	admin *admin // of the brokers that answer
 
 	reached []*meeting // with the brokers of the cluster that answer
@@ -70,9 +73,10 @@ func (x *examiner) ask(ctx context.Context, l *link, request func(*sarama.Broker
 }
 
 // to is a link to one address. The caller closes it.
-func (x *examiner) to(addr string) (*link, error) {
+func (x *examiner) to(addr string) *link {
 	l := newLink(func(context.Context) ([]string, error) { return []string{addr}, nil })
-	return l, l.open(x.cfg, x.dial)
+	l.open(x.cfg, x.conf, x.dial)
+	return l
 }
 
 // role is what a topic is for.

@@ -104,12 +104,9 @@ func (x *examiner) meet(ctx context.Context, addrs []string, met []*meeting) []*
 }
 
 func (x *examiner) greet(ctx context.Context, m *meeting) error {
-	l, err := x.to(m.addr)
-	if err != nil {
-		return err
-	}
+	l := x.to(m.addr)
 	defer l.close()
-	return x.ask(ctx, l, func(b *sarama.Broker) error {
+	return x.ask(ctx, l, func(b *sarama.Broker) (err error) {
 		names, _ := x.names()
 		if len(names) == 0 {
 			names = []string{"walrelay"} // without one, sarama asks for all topics of the cluster
@@ -149,6 +146,8 @@ func (x *examiner) remedy(check string, m *meeting) string {
 		name      x509.HostnameError
 		invalid   x509.CertificateInvalidError
 		dns       *net.DNSError
+		login     *LoginError
+		token     *tokenError
 		text      = m.err.Error()
 	)
 	switch {
@@ -161,11 +160,10 @@ func (x *examiner) remedy(check string, m *meeting) string {
 	case strings.Contains(text, "remote error: tls"):
 		return "the broker refuses our certificate: set WALRELAY_KAFKA_TLS_CERT_FILE and WALRELAY_KAFKA_TLS_KEY_FILE to " +
 			"one that an authority in its truststore signed"
-	case errors.Is(m.err, sarama.ErrSASLAuthenticationFailed):
-		return "check WALRELAY_KAFKA_SASL_USERNAME and WALRELAY_KAFKA_SASL_PASSWORD, and that the user exists for " +
-			"WALRELAY_KAFKA_SASL_MECHANISM"
-	case errors.Is(m.err, sarama.ErrUnsupportedSASLMechanism):
-		return "set WALRELAY_KAFKA_SASL_MECHANISM to one of the listener's sasl.enabled.mechanisms"
+	case errors.As(m.err, &login):
+		return login.Remedy
+	case errors.As(m.err, &token):
+		return "look at what grants the token, and at the way to it"
 	case errors.Is(m.err, io.EOF), errors.Is(m.err, syscall.ECONNRESET):
 		return "the broker hangs up: compare the listener's protocol (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL) with " +
 			"WALRELAY_KAFKA_TLS and WALRELAY_KAFKA_SASL_MECHANISM"

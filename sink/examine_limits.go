@@ -55,10 +55,7 @@ func (x *examiner) transactionTimeout(f *findings, most int64) {
 }
 
 func (x *examiner) brokerSettings(ctx context.Context, m *meeting) (settings, error) {
-	l, err := x.to(m.addr)
-	if err != nil {
-		return nil, err
-	}
+	l := x.to(m.addr)
 	defer l.close()
 	name := strconv.Itoa(int(m.id))
 	values, refused, err := x.describe(ctx, l, sarama.BrokerResource, name)

@@ -123,10 +123,7 @@ func (x *examiner) transactions(ctx context.Context, other producerID) {
 		return
 	}
 	f.ok(check, "coordinated by %s", addrs[0])
-	l, err := x.to(addrs[0])
-	if err != nil {
-		return
-	}
+	l := x.to(addrs[0])
 	defer l.close()
 	x.takeover(ctx, &f, l, c.id, other)
 	x.open(ctx, &f, l, c.id)

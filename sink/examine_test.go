@@ -315,7 +315,7 @@ func TestExamine_Rights(t *testing.T) {
 	probe := Probe{Topics: []string{topic}}
 	change := func(c *Config) {
 		once(c)
-		c.SASL = &SASL{Mechanism: "PLAIN", Username: "relay", Password: "secret-of-relay"}
+		c.SASL = &SASL{Mechanism: "PLAIN", Username: "relay", Password: always("secret-of-relay")}
 	}
 	look := func() diagnosis {
 		d := examine(t, kafka.ListenerAddrs(), probe, change)
@@ -428,16 +428,16 @@ func TestExamine_Connections(t *testing.T) {
 		fix    string
 	}{
 		"password": {sasl, func(c *Config) {
-			c.SASL = &SASL{Mechanism: "PLAIN", Username: "relay", Password: "wrong"}
+			c.SASL = &SASL{Mechanism: "PLAIN", Username: "relay", Password: always("wrong")}
 		}, "WALRELAY_KAFKA_SASL_PASSWORD"},
 		"mechanism": {sasl, func(c *Config) {
-			c.SASL = &SASL{Mechanism: "SCRAM-SHA-256", Username: "relay", Password: "right"}
-		}, "set WALRELAY_KAFKA_SASL_MECHANISM to one of"},
+			c.SASL = &SASL{Mechanism: "SCRAM-SHA-256", Username: "relay", Password: always("right")}
+		}, "set WALRELAY_KAFKA_SASL_MECHANISM to one"},
 		"no login":  {sasl, nil, "the broker hangs up"},
-		"no TLS":    {kafka.Addrs()[0], func(c *Config) { c.TLS = &tls.Config{} }, "the broker hangs up"},
-		"authority": {tlsAddr, func(c *Config) { c.TLS = &tls.Config{} }, "WALRELAY_KAFKA_TLS_CA_FILE"},
+		"no TLS":    {kafka.Addrs()[0], func(c *Config) { c.TLS = always(&tls.Config{}) }, "the broker hangs up"},
+		"authority": {tlsAddr, func(c *Config) { c.TLS = always(&tls.Config{}) }, "WALRELAY_KAFKA_TLS_CA_FILE"},
 		"other name": {
-			tlsAddr, func(c *Config) { c.TLS = &tls.Config{RootCAs: trusted, ServerName: "elsewhere"} },
+			tlsAddr, func(c *Config) { c.TLS = always(&tls.Config{RootCAs: trusted, ServerName: "elsewhere"}) },
 			"WALRELAY_KAFKA_TLS_SERVER_NAME",
 		},
 		"no such host": {"nowhere.invalid:9092", nil, "name service"},
@@ -450,7 +450,7 @@ func TestExamine_Connections(t *testing.T) {
 		})
 	}
 	d := examine(t, []string{sasl}, Probe{}, func(c *Config) {
-		c.SASL = &SASL{Mechanism: "PLAIN", Username: "relay", Password: "right"}
+		c.SASL = &SASL{Mechanism: "PLAIN", Username: "relay", Password: always("right")}
 	})
 	d.is(LevelOK, "security", sasl, "logged in by PLAIN")
 }

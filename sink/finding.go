@@ -60,15 +60,26 @@ func (x *examiner) command(tool, format string, args ...any) string {
 
 // grant is the command that gives us operations on a resource, as "--topic orders".
 func (x *examiner) grant(resource string, operations ...string) string {
-	principal := "User:ANONYMOUS"
-	switch {
-	case x.cfg.SASL != nil:
-		principal = "User:" + x.cfg.SASL.Username
-	case x.cfg.TLS != nil && (len(x.cfg.TLS.Certificates) > 0 || x.cfg.TLS.GetClientCertificate != nil):
-		principal = "User:<the subject of WALRELAY_KAFKA_TLS_CERT_FILE>"
-	}
 	return x.command("kafka-acls", "--add --allow-principal '%s' --operation %s %s",
-		principal, strings.Join(operations, " --operation "), resource)
+		x.principal(), strings.Join(operations, " --operation "), resource)
+}
+
+// principal is who we are to the brokers, as far as we know.
+func (x *examiner) principal() string {
+	switch {
+	case x.cfg.SASL != nil && x.cfg.SASL.OAuth != nil:
+		return "User:<the subject of the token>"
+	case x.cfg.SASL != nil && x.cfg.SASL.MSK != nil:
+		return "User:<the identity at AWS>"
+	case x.cfg.SASL != nil:
+		return "User:" + x.cfg.SASL.Username
+	case x.cfg.TLS == nil:
+		return "User:ANONYMOUS"
+	}
+	if config, err := x.cfg.TLS(); err == nil && len(config.Certificates) == 0 {
+		return "User:ANONYMOUS"
+	}
+	return "User:<the subject of WALRELAY_KAFKA_TLS_CERT_FILE>"
 }
 
 // configure is the command that sets a topic's configuration.

@@ -85,7 +85,7 @@ func (k *Kafka) Run(ctx context.Context) error {
 	k.group, k.ctx = errgroup.WithContext(ctx)
 	dial := &dialer{ctx: k.ctx, timeout: k.cfg.Timeout}
 	var err error
-	if k.conf, err = k.cfg.sarama(dial); err != nil {
+	if k.conf, err = k.cfg.sarama(k.ctx, dial); err != nil {
 		return err
 	}
 	links := []*link{k.admin.link}
@@ -93,9 +93,7 @@ func (k *Kafka) Run(ctx context.Context) error {
 		links = append(links, k.tx.coordinator.link, k.tx.states.link)
 	}
 	for _, l := range links {
-		if err = l.open(&k.cfg, dial); err != nil {
-			return err
-		}
+		l.open(&k.cfg, k.conf, dial)
 	}
 	k.group.Go(func() error { return k.lookout.loop(k.ctx) })
 	if k.tx != nil {
@@ -109,8 +107,8 @@ func (k *Kafka) Run(ctx context.Context) error {
 	return err
 }
 
-// sarama is the configuration of the connections that dial opens.
-func (c *Config) sarama(dial proxy.Dialer) (*sarama.Config, error) {
+// sarama is the configuration of the connections that dial opens, see Config.open.
+func (c *Config) sarama(ctx context.Context, dial proxy.Dialer) (*sarama.Config, error) {
 	conf := sarama.NewConfig()
 	conf.ClientID = c.ClientID
 	if conf.ClientID == "" {
@@ -124,10 +122,10 @@ func (c *Config) sarama(dial proxy.Dialer) (*sarama.Config, error) {
 	conf.Net.Proxy.Enable = true
 	conf.Net.Proxy.Dialer = dial
 	if c.TLS != nil {
-		conf.Net.TLS.Enable, conf.Net.TLS.Config = true, c.TLS
+		conf.Net.TLS.Enable = true
 	}
 	if c.SASL != nil {
-		if err := c.SASL.apply(conf); err != nil {
+		if err := c.SASL.apply(ctx, c, conf); err != nil {
 			return nil, err
 		}
 	}

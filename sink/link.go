@@ -13,6 +13,7 @@ import (
 // synchronous request of sarama's holds the broker's lock for a round trip. Safe for concurrent use;
 // requests go one after the other, and end with their context.
 type link struct {
+	cfg   *Config
 	conf  *sarama.Config
 	dial  *dialer
 	addrs func(ctx context.Context) ([]string, error) // of brokers, in the order in which to try them
@@ -29,11 +30,11 @@ func newLink(addrs func(ctx context.Context) ([]string, error)) *link {
 	return &link{addrs: addrs, turn: make(chan struct{}, 1)}
 }
 
-// open sets the link up for the time of Run.
-func (l *link) open(c *Config, dial *dialer) (err error) {
-	l.dial = dial
-	l.conf, err = c.sarama(l)
-	return err
+// open sets the link up for the time of Run. conf is everybody's but for the dialer.
+func (l *link) open(c *Config, conf *sarama.Config, dial *dialer) {
+	own := *conf
+	own.Net.Proxy.Dialer = l
+	l.cfg, l.conf, l.dial = c, &own, dial
 }
 
 // Dial implements golang.org/x/net/proxy.Dialer.
@@ -56,8 +57,8 @@ func (l *link) bind() {
 	l.unbind = context.AfterFunc(l.ctx, func() { _ = conn.Close() })
 }
 
-// do runs a request on a live connection, and closes it after a transport error or when the broker
-// sends us to another. A connection that was there before may be long dead, so that the request gets
+// do runs a request on a live connection, and closes it after a transport error, when the broker sends us to another
+// or when it does not let us log in anew. A connection that was there before may be long dead, so that the request gets
 // another one.
 func (l *link) do(ctx context.Context, request func(*sarama.Broker) error) error {
 	select {
@@ -77,7 +78,7 @@ func (l *link) do(ctx context.Context, request func(*sarama.Broker) error) error
 		err := request(l.broker)
 		l.unbind()
 		var code sarama.KError
-		if err == nil || errors.As(err, &code) && code != sarama.ErrNotController {
+		if err == nil || errors.As(err, &code) && code != sarama.ErrNotController && !refusesLogin(code) {
 			return err
 		}
 		l.disconnect()
@@ -105,11 +106,7 @@ func (l *link) connect() error {
 		if l.ctx.Err() != nil {
 			return context.Cause(l.ctx)
 		}
-		broker := sarama.NewBroker(addr)
-		err := broker.Open(l.conf)
-		if err == nil {
-			_, err = broker.Connected()
-		}
+		broker, err := l.cfg.open(l.conf, addr)
 		if err == nil {
 			l.broker = broker
 			return nil

@@ -12,6 +12,9 @@ import (
 	"github.com/walrelay/walrelay/checkpoint"
 )
 
+// always returns what does not change.
+func always[T any](v T) func() (T, error) { return func() (T, error) { return v, nil } }
+
 func TestSecurity_SASL(t *testing.T) {
 	t.Parallel()
 	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
@@ -19,14 +22,14 @@ func TestSecurity_SASL(t *testing.T) {
 			t.Parallel()
 			c := fakeKafka(t, kfake.SeedTopics(1, "orders"), kfake.EnableSASL(), kfake.Superuser(mechanism, "me", "secret"))
 			k := start(t, c.ListenAddrs(), func(c *Config) {
-				c.SASL = &SASL{Mechanism: mechanism, Username: "me", Password: "secret"}
+				c.SASL = &SASL{Mechanism: mechanism, Username: "me", Password: always("secret")}
 			})
 			s := begin(t, k, checkpoint.Run{})
 			s.some("orders", 100)
 			s.settle()
 
 			k = start(t, c.ListenAddrs(), func(c *Config) {
-				c.SASL = &SASL{Mechanism: mechanism, Username: "me", Password: "wrong-one"}
+				c.SASL = &SASL{Mechanism: mechanism, Username: "me", Password: always("wrong-one")}
 			})
 			_, err := tryBegin(t, k, checkpoint.Run{})
 			require.ErrorContains(t, err, "acquire a producer id")
@@ -43,12 +46,12 @@ func TestSecurity_TLS(t *testing.T) {
 	trusted := x509.NewCertPool()
 	trusted.AddCert(server.Certificate())
 	c := fakeKafka(t, kfake.SeedTopics(1, "orders"), kfake.TLS(&tls.Config{Certificates: server.TLS.Certificates}))
-	k := start(t, c.ListenAddrs(), func(c *Config) { c.TLS = &tls.Config{RootCAs: trusted} })
+	k := start(t, c.ListenAddrs(), func(c *Config) { c.TLS = always(&tls.Config{RootCAs: trusted}) })
 	s := begin(t, k, checkpoint.Run{})
 	s.some("orders", 100)
 	s.settle()
 
-	k = start(t, c.ListenAddrs(), func(c *Config) { c.TLS = &tls.Config{RootCAs: x509.NewCertPool()} })
+	k = start(t, c.ListenAddrs(), func(c *Config) { c.TLS = always(&tls.Config{RootCAs: x509.NewCertPool()}) })
 	_, err := tryBegin(t, k, checkpoint.Run{})
 	require.ErrorContains(t, err, "certificate")
 }

@@ -244,11 +244,7 @@ func (s *sender) produce(req *request, id producerID) {
 
 func (s *sender) connect(addr string) bool {
 	k := s.k
-	broker := sarama.NewBroker(addr)
-	err := broker.Open(k.conf)
-	if err == nil {
-		_, err = broker.Connected()
-	}
+	broker, err := k.cfg.open(k.conf, addr)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {

@@ -75,15 +75,11 @@ func (s *Settings) sinkConfig(log *zap.Logger) (sink.Config, error) {
 	if err != nil {
 		return sink.Config{}, fmt.Errorf("read the topic template: %w", err)
 	}
-	tls, err := s.kafkaTLS()
-	if err != nil {
-		return sink.Config{}, fmt.Errorf("set up TLS: %w", err)
-	}
 	config := sink.Config{
 		Stream:   s.StreamName(),
 		Brokers:  s.KafkaBrokers.Addrs,
 		ClientID: s.KafkaClientID.Text,
-		TLS:      tls,
+		SASL:     s.kafkaSASL(),
 
 		Topic:        template,
 		CreateTopics: s.CreateTopics.Value,
@@ -107,11 +103,8 @@ func (s *Settings) sinkConfig(log *zap.Logger) (sink.Config, error) {
 
 		Logger: log.Named("sink"),
 	}
-	if s.KafkaSASLMechanism.Text != "" {
-		config.SASL = &sink.SASL{
-			Mechanism: s.KafkaSASLMechanism.Text,
-			Username:  s.KafkaSASLUsername.Text, Password: s.KafkaSASLPassword.Reveal(),
-		}
+	if s.KafkaTLS.Value {
+		config.TLS = s.kafkaTLS
 	}
 	if err := config.Compression.UnmarshalText([]byte(s.Compression.Text)); err != nil {
 		return sink.Config{}, fmt.Errorf("read the compression: %w", err)

@@ -57,7 +57,7 @@ func (d declared) kindText() string {
 		return "bytes"
 	case *Duration:
 		return "duration"
-	case *Tables, *Brokers:
+	case *Tables, *Brokers, *Extensions:
 		return "list"
 	case *Choice:
 		legal := make([]string, 0, len(d.choices))

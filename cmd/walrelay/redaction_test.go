@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 )
 
@@ -38,6 +39,10 @@ func TestRedaction_NoOutputShowsASecret(t *testing.T) {
 		},
 		"token":       {brokers, "WALRELAY_DATABASE_URL=postgres://db/shop", "WALRELAY_ADMIN_TOKEN=hunter4-and-more-of-it"},
 		"short token": {brokers, "WALRELAY_DATABASE_URL=postgres://db/shop", "WALRELAY_ADMIN_TOKEN=hunter5"},
+		"oauth": {
+			brokers, "WALRELAY_DATABASE_URL=postgres://db/shop", "WALRELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER",
+			"WALRELAY_KAFKA_OAUTH_TOKEN_URL=https://relay:hunter2@idp/token", "WALRELAY_KAFKA_OAUTH_CLIENT_SECRET=hunter2",
+		},
 		"both": {
 			brokers, "WALRELAY_DATABASE_URL=postgres://db/shop", "WALRELAY_KAFKA_SASL_PASSWORD=hunter2",
 			"WALRELAY_KAFKA_SASL_PASSWORD_FILE=" + passwordFile,
@@ -89,4 +94,82 @@ func TestSecrets_FileWithoutItsLastNewline(t *testing.T) {
 	s.KafkaSASLPasswordFile.Text = path
 	s.loadSecrets(&f)
 	require.ErrorContains(t, f.err(), "must not be an empty file")
+}
+
+// A secret that is only to be had from the environment ends up in process listings and crash reports.
+func TestSecrets_EachHasAFile(t *testing.T) {
+	t.Parallel()
+	var c cli
+	parser, err := kong.New(&c)
+	require.NoError(t, err)
+	settings := declaredIn(parser.Model)
+	files := map[string]*Text{}
+	for _, d := range settings {
+		if file, ok := d.value.(*Text); ok {
+			files[d.variable] = file
+		}
+	}
+	secrets := 0
+	for _, d := range settings {
+		secret, ok := d.value.(*Secret)
+		if !ok {
+			continue
+		}
+		secrets++
+		file := files[d.variable+"_FILE"]
+		require.NotNil(t, file, "%s has no sibling", d.variable)
+		file.Text = filepath.Join(t.TempDir(), "secret")
+		require.NoError(t, os.WriteFile(file.Text, []byte("of a file\n"), 0o600))
+		var f faults
+		c.loadSecrets(&f)
+		require.NoError(t, f.err())
+		require.Equal(t, "of a file", secret.Reveal(), d.variable)
+		secret.raw, file.Text = "", ""
+	}
+	require.GreaterOrEqual(t, secrets, 3)
+}
+
+func TestSecrets_OfAFileAreReadAnew(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(path, []byte("first\n"), 0o600))
+	s := Settings{KafkaSASLPasswordFile: Text{input{variable: "WALRELAY_KAFKA_SASL_PASSWORD_FILE"}, path}}
+	s.KafkaSASLMechanism.Text = "PLAIN"
+	password := s.kafkaSASL().Password
+	for _, want := range []string{"first", "second"} {
+		require.NoError(t, os.WriteFile(path, []byte(want+"\n"), 0o600))
+		got, err := password()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	require.NoError(t, os.Remove(path))
+	_, err := password()
+	require.ErrorContains(t, err, "WALRELAY_KAFKA_SASL_PASSWORD_FILE="+path+" must be a readable file: no such file")
+
+	s = Settings{}
+	s.KafkaSASLMechanism.Text, s.KafkaSASLPassword.raw = "PLAIN", "of the environment"
+	got, err := s.kafkaSASL().Password()
+	require.NoError(t, err)
+	require.Equal(t, "of the environment", got)
+}
+
+func TestExposed_NamesWhatTravelsInTheClear(t *testing.T) {
+	t.Parallel()
+	s := Settings{KafkaBrokers: Brokers{Addrs: []string{"kafka.example:9092", "localhost:9092", "[::1]:9092"}}}
+	require.Empty(t, s.exposed())
+	s.KafkaTLS.variable, s.KafkaSASLMechanism.Text = "WALRELAY_KAFKA_TLS", "PLAIN"
+	require.Equal(t, []string{
+		"broker kafka.example:9092 is logged in to by PLAIN without TLS, which anybody on the way can read: " +
+			"set WALRELAY_KAFKA_TLS=true",
+	}, s.exposed())
+	s.KafkaSASLMechanism.Text = "SCRAM-SHA-512"
+	require.Empty(t, s.exposed(), "which shows no secret")
+	s.KafkaSASLMechanism.Text, s.KafkaTLS.Value = "OAUTHBEARER", true
+	s.KafkaOAuthTokenURL.Text = "https://idp.example/token"
+	require.Empty(t, s.exposed())
+	s.KafkaOAuthTokenURL.Text = "http://idp.example/token"
+	require.Len(t, s.exposed(), 1)
+	require.Contains(t, s.exposed()[0], "idp.example")
+	s.KafkaOAuthTokenURL.Text = "http://127.0.0.1:8080/token"
+	require.Empty(t, s.exposed())
 }

@@ -30,6 +30,9 @@ func (runCommand) Run(ctx context.Context, cmd *command) error {
 	defer func() { _ = log.Sync() }()
 
 	log.Info("starting", zap.String(keyVersion, buildVersion().version))
+	for _, warning := range cmd.settings.exposed() {
+		log.Warn(warning)
+	}
 	if err := stream(ctx, cmd.settings, log); err != nil {
 		log.Error("stream ended", zap.Error(err))
 		return errLogged

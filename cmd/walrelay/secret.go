@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -37,7 +38,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.shown()), nil }
 // MarshalJSON implements json.Marshaler.
 func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + s.shown() + `"`), nil }
 
-// loadSecrets reads the secrets whose file is named, without the newline that editors leave at the end.
+// loadSecrets reads the secrets whose file is named.
 func (s *Settings) loadSecrets(f *faults) {
 	load := func(secret *Secret, file *Text) {
 		if file.Text == "" {
@@ -47,18 +48,41 @@ func (s *Settings) loadSecrets(f *faults) {
 			f.add(&secret.input, "must not be set together with "+file.variable)
 			return
 		}
-		content, err := os.ReadFile(file.Text)
+		text, err := readSecret(file.Text)
 		if err != nil {
-			f.add(&file.input, "must be a readable file: "+reason(err))
-			return
-		}
-		text := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
-		if text == "" {
-			f.add(&file.input, "must not be an empty file")
+			f.add(&file.input, "must "+err.Error())
 		}
 		secret.raw, secret.secret = text, true
 	}
 	load(&s.DatabaseURL, &s.DatabaseURLFile)
 	load(&s.KafkaSASLPassword, &s.KafkaSASLPasswordFile)
 	load(&s.AdminToken, &s.AdminTokenFile)
+	load(&s.KafkaOAuthClientSecret, &s.KafkaOAuthClientSecretFile)
+}
+
+// readSecret reads a file, without the newline that editors leave at the end. The error completes "must".
+func readSecret(file string) (string, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", errors.New("be a readable file: " + reason(err))
+	}
+	text := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
+	if text == "" {
+		return "", errors.New("not be an empty file")
+	}
+	return text, nil
+}
+
+// current returns a secret as it is at that moment: what a file holds may change while the process runs.
+func (s *Secret) current(file *Text) func() (string, error) {
+	return func() (string, error) {
+		if file.Text == "" {
+			return s.Reveal(), nil
+		}
+		text, err := readSecret(file.Text)
+		if err != nil {
+			return "", fmt.Errorf("%s=%s must %w", file.variable, file.Text, err)
+		}
+		return text, nil
+	}
 }

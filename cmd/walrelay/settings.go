@@ -57,11 +57,22 @@ type Settings struct {
 	KafkaTLSCertFile   Text   `name:"kafka-tls-cert-file" group:"Kafka security" help:"PEM file of the client certificate."`
 	KafkaTLSKeyFile    Text   `name:"kafka-tls-key-file" group:"Kafka security" help:"PEM file of the client certificate's key."`
 	KafkaTLSServerName Text   `name:"kafka-tls-server-name" group:"Kafka security" help:"Name that the brokers' certificates must have. Unset: the broker's host."`
-	KafkaSASLMechanism Choice `name:"kafka-sasl-mechanism" group:"Kafka security" choices:",PLAIN,SCRAM-SHA-256,SCRAM-SHA-512" help:"How to log in to the brokers. Empty: not at all."`
-	KafkaSASLUsername  Text   `name:"kafka-sasl-username" group:"Kafka security" help:"User name at the brokers."`
+	KafkaSASLMechanism Choice `name:"kafka-sasl-mechanism" group:"Kafka security" choices:",PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER,AWS_MSK_IAM" help:"How to log in to the brokers. Empty: not at all."`
+	KafkaSASLUsername  Text   `name:"kafka-sasl-username" group:"Kafka security" help:"User name at the brokers, for PLAIN and SCRAM."`
 
-	KafkaSASLPassword     Secret `name:"kafka-sasl-password" group:"Kafka security" help:"Password at the brokers."`
-	KafkaSASLPasswordFile Text   `name:"kafka-sasl-password-file" group:"Kafka security" help:"File that holds the password."`
+	KafkaSASLPassword     Secret `name:"kafka-sasl-password" group:"Kafka security" help:"Password at the brokers, for PLAIN and SCRAM."`
+	KafkaSASLPasswordFile Text   `name:"kafka-sasl-password-file" group:"Kafka security" help:"File that holds the password, read at every connection."`
+
+	KafkaOAuthTokenURL         Text       `name:"kafka-oauth-token-url" group:"Kafka security" help:"OAUTHBEARER: endpoint that grants tokens for client credentials."`
+	KafkaOAuthClientID         Text       `name:"kafka-oauth-client-id" group:"Kafka security" help:"OAUTHBEARER: client id at that endpoint."`
+	KafkaOAuthClientSecret     Secret     `name:"kafka-oauth-client-secret" group:"Kafka security" help:"OAUTHBEARER: client secret at that endpoint."`
+	KafkaOAuthClientSecretFile Text       `name:"kafka-oauth-client-secret-file" group:"Kafka security" help:"File that holds the client secret, read for every token."`
+	KafkaOAuthScopes           Text       `name:"kafka-oauth-scopes" group:"Kafka security" help:"OAUTHBEARER: scopes to ask for, separated by spaces."`
+	KafkaOAuthAudience         Text       `name:"kafka-oauth-audience" group:"Kafka security" help:"OAUTHBEARER: audience to ask for, where the endpoint takes that parameter."`
+	KafkaOAuthExtensions       Extensions `name:"kafka-oauth-extensions" group:"Kafka security" help:"OAUTHBEARER: SASL extensions for the brokers, as name=value, comma-separated."`
+
+	KafkaMSKRegion Text `name:"kafka-msk-region" group:"Kafka security" help:"AWS_MSK_IAM: region of the cluster."`
+	KafkaMSKRole   Text `name:"kafka-msk-role" group:"Kafka security" help:"AWS_MSK_IAM: ARN of a role to assume. Unset: the identity of the AWS SDK's default chain."`
 
 	AdminAddr       Text     `group:"Operation" default:":8080" help:"Address of the status page and of /metrics, /livez, /readyz, /status and /status/history. Empty: no admin server."`
 	AdminToken      Secret   `group:"Operation" help:"Token that requests to the admin server must bear (Authorization: Bearer …), at least 16 characters; only /livez, the verdict of /readyz and the empty page are open without. Unset: everything is open."`

@@ -7,11 +7,8 @@ import (
 	"os"
 )
 
-// kafkaTLS builds the brokers' TLS configuration; nil means plaintext.
+// kafkaTLS builds the brokers' TLS configuration from the files as they are now.
 func (s *Settings) kafkaTLS() (*tls.Config, error) {
-	if !s.KafkaTLS.Value {
-		return nil, nil
-	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.KafkaTLSServerName.Text}
 	if file := s.KafkaTLSCAFile.Text; file != "" {
 		pem, err := os.ReadFile(file)

@@ -148,18 +148,12 @@ func (s *Settings) checkSecurity(f *faults) {
 		"needs %s", s.KafkaTLSKeyFile.variable)
 	f.check(s.KafkaTLSKeyFile.Text == "" || s.KafkaTLSCertFile.Text != "", &s.KafkaTLSKeyFile.input,
 		"needs %s", s.KafkaTLSCertFile.variable)
-	if _, err := s.kafkaTLS(); err != nil {
-		f.add(&s.KafkaTLS.input, "cannot be used: "+err.Error())
+	if s.KafkaTLS.Value {
+		if _, err := s.kafkaTLS(); err != nil {
+			f.add(&s.KafkaTLS.input, "cannot be used: "+err.Error())
+		}
 	}
-
-	user, password := s.KafkaSASLUsername.Text, s.KafkaSASLPassword.Reveal()
-	if s.KafkaSASLMechanism.Text == "" {
-		f.check(user == "", &s.KafkaSASLUsername.input, "needs %s", s.KafkaSASLMechanism.variable)
-		f.check(password == "", &s.KafkaSASLPassword.input, "needs %s", s.KafkaSASLMechanism.variable)
-		return
-	}
-	f.check(user != "", &s.KafkaSASLUsername.input, "is required with %s", s.KafkaSASLMechanism.variable)
-	f.check(password != "", &s.KafkaSASLPassword.input, "is required with %s", s.KafkaSASLMechanism.variable)
+	s.checkSASL(f)
 }
 
 func (s *Settings) checkOperation(f *faults) {
