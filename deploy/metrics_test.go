@@ -117,6 +117,19 @@ func TestMetrics_Exist(t *testing.T) {
 	}
 }
 
+// The panels that draw states and slot's conditions draw every one.
+func TestDashboard_States(t *testing.T) {
+	t.Parallel()
+	expressions := strings.Join(texts(parse(t, "grafana/walrelay.json"), "expr"), "\n")
+	for name, label := range map[string]string{"walrelay_state": "state", "walrelay_slot_wal_status": "status"} {
+		values := scrape(t)[name][label]
+		require.Greater(t, len(values), 3)
+		for value := range values {
+			require.Contains(t, expressions, label+`="`+value+`"`, name)
+		}
+	}
+}
+
 // checkSelectors checks the labels of every metric{label="value"}.
 func checkSelectors(t *testing.T, known families, where, expression string) {
 	t.Helper()

@@ -54,6 +54,12 @@ func TestMetrics_Conventions(t *testing.T) {
 	require.Empty(t, stdout+stderr)
 }
 
+// By Grafana's own schema, which knows every field of every panel.
+func TestDashboard_Schema(t *testing.T) {
+	t.Parallel()
+	tool(t, "deploy-lint", "dashboard", "grafana/walrelay.json")
+}
+
 // The expressions of the dashboard become rules, so that promtool reads them.
 func TestDashboard_Expressions(t *testing.T) {
 	t.Parallel()
@@ -81,6 +87,7 @@ func TestDashboard_Layout(t *testing.T) {
 		Panels []struct {
 			ID      int
 			Title   string
+			Type    string
 			GridPos struct{ X, Y, W, H int }
 		}
 	}
@@ -89,6 +96,7 @@ func TestDashboard_Layout(t *testing.T) {
 	for _, panel := range dashboard.Panels {
 		require.False(t, ids[panel.ID], panel.Title)
 		ids[panel.ID] = true
+		require.Contains(t, []string{"row", "timeseries", "state-timeline", "stat"}, panel.Type, panel.Title)
 		pos := panel.GridPos
 		require.LessOrEqual(t, pos.X+pos.W, 24, panel.Title)
 		for x := pos.X; x < pos.X+pos.W; x++ {

@@ -1,9 +1,8 @@
-// Lint judges what no installable tool does: a Dockerfile as docker build --check would, without Docker, and
-// resources of the Prometheus operator by the operator's own types. It is a module of its own, so that walrelay need
-// not know what these need.
+// Lint judges what no installable tool does: a Dockerfile as docker build --check would, without Docker, resources of
+// the Prometheus operator by the operator's own types, and dashboards by Grafana's. It is a module of its own, so that
+// walrelay need not know what these need.
 //
-//	lint dockerfile FILE...
-//	lint monitoring FILE...
+//	lint dockerfile|monitoring|dashboard FILE...
 package main
 
 import (
@@ -20,9 +19,11 @@ func main() {
 }
 
 func run(args []string) error {
-	checks := map[string]func(text []byte) error{"dockerfile": dockerfile, "monitoring": monitoring}
+	checks := map[string]func(text []byte) error{
+		"dockerfile": dockerfile, "monitoring": monitoring, "dashboard": grafana,
+	}
 	if len(args) < 2 || checks[args[0]] == nil {
-		return errors.New("usage: lint dockerfile|monitoring FILE...")
+		return errors.New("usage: lint dockerfile|monitoring|dashboard FILE...")
 	}
 	var faults []error
 	for _, path := range args[1:] {
