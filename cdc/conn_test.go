@@ -207,8 +207,11 @@ func TestNamesStandby(t *testing.T) {
 
 func TestKnownBugs(t *testing.T) {
 	t.Parallel()
-	require.Len(t, knownBugs(150007), 4)
-	require.Len(t, knownBugs(170004), 2)
+	require.Len(t, knownBugs(150007), 3)
+	require.Len(t, knownBugs(150009), 2)
+	require.Contains(t, knownBugs(150009)[0], "fixed in 15.10")
+	require.Len(t, knownBugs(170004), 1)
+	require.Len(t, knownBugs(170005), 1)
 	require.Contains(t, knownBugs(170005)[0], "fixed in 17.6")
 	require.Empty(t, knownBugs(180000))
 	require.Empty(t, knownBugs(140019))

@@ -3,6 +3,7 @@ package cdc
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,9 @@ type Sample struct {
 	// ClockOffset is the server's clock minus ours.
 	ClockOffset time.Duration
 	Tables      []SampledTable
+	// Topics lists those that the stream has published to, as the registry knows them: the outbox may be
+	// empty whenever it is looked at.
+	Topics []string
 }
 
 // SampledTable is what the last rows of one outbox table look like. It holds a row, payload included.
@@ -61,6 +65,9 @@ func (t *SampledTable) Routes(use func(*decoder.Event)) {
 // takeSample looks at the last rows of each table. That a table is missing or may not be read, other
 // checks say.
 func (e *examination) takeSample(ctx context.Context) error {
+	if _, err := e.recorded(ctx); err == nil && e.row != nil {
+		e.sample.Topics = slices.Sorted(maps.Keys(e.row.Partitions))
+	}
 	for i := range e.cfg.Mappings {
 		table := SampledTable{Mapping: &e.cfg.Mappings[i]}
 		if err := e.sampleTable(ctx, &table); err != nil {

@@ -76,6 +76,15 @@ func TestExamine_SampleOfPartitions(t *testing.T) {
 	})
 }
 
+// A stream that has run is known by its topics, whatever its outbox holds.
+func TestExamine_RecordedTopics(t *testing.T) {
+	t.Parallel()
+	_, cfg := newStream(t, 18)
+	register(t, cfg)
+	require.NoError(t, dial(t, cfg).Registry().RecordPartitions(t.Context(), map[string]int32{"b": 1, "a": 2}))
+	Examine(t.Context(), cfg, func(s Sample) { require.Equal(t, []string{"a", "b"}, s.Topics) })
+}
+
 // No finding shows what the application wrote.
 func TestExamine_ShowsNoRow(t *testing.T) {
 	t.Parallel()

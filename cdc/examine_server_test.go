@@ -109,7 +109,7 @@ func TestExamine_KnownBugs(t *testing.T) {
 	e.server.Version = 150007
 	require.NoError(t, e.version(t.Context()))
 	requireWhole(t, e.findings)
-	require.Len(t, e.findings, 5)
+	require.Len(t, e.findings, 4)
 	require.Contains(t, e.findings[1].Fix, "newest release of PostgreSQL 15")
 
 	e = newExamination(validConfig())

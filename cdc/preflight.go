@@ -116,21 +116,31 @@ func (s *Server) roomForSlot(ctx context.Context) error {
 type minorFix struct {
 	bug   string
 	first map[int]int // major to minor
+	since map[int]int // the first minor with it; nil: all
 }
 
 // knownBugs names the bugs that lose or repeat rows, or stop the stream, in the given version:
-// fixed in the minor releases of August 2024, November 2024, May 2025 and August 2025.
+// fixed in the minor releases of August 2024, 21 November 2024 (not those of the week before), May 2025 and
+// August 2025. Source: https://www.postgresql.org/docs/release/
 func knownBugs(version int) []string {
 	fixes := []minorFix{
-		{"a slot may begin in the middle of a transaction", map[int]int{14: 13, 15: 8, 16: 4}},
-		{"restart_lsn may go backwards, to log that is already removed", map[int]int{14: 14, 15: 9, 16: 5, 17: 1}},
-		{"ALTER PUBLICATION may hide rows of transactions that are open then", map[int]int{14: 18, 15: 13, 16: 9, 17: 5}},
-		{"schema changes may blow up the memory of decoding", map[int]int{14: 19, 15: 14, 16: 10, 17: 6}},
+		{"a slot may begin in the middle of a transaction", map[int]int{14: 13, 15: 8, 16: 4}, nil},
+		{"restart_lsn may go backwards, to log that is already removed", map[int]int{14: 15, 15: 10, 16: 6, 17: 2}, nil},
+		{
+			"ALTER PUBLICATION may hide rows of transactions that are open then",
+			map[int]int{14: 18, 15: 13, 16: 9, 17: 5},
+			nil,
+		},
+		{ // came with the mending of the one before
+			"schema changes may blow up the memory of decoding",
+			map[int]int{14: 19, 15: 14, 16: 10, 17: 6},
+			map[int]int{14: 18, 15: 13, 16: 9, 17: 5},
+		},
 	}
 	major, minor := version/10000, version%10000
 	var warnings []string
 	for _, fix := range fixes {
-		if first, ok := fix.first[major]; ok && minor < first {
+		if first, ok := fix.first[major]; ok && minor < first && minor >= fix.since[major] {
 			warnings = append(warnings, fmt.Sprintf("PostgreSQL %d.%d has a known bug: %s; fixed in %d.%d",
 				major, minor, fix.bug, major, first))
 		}

@@ -70,6 +70,8 @@ func TestDoctor_DisturbsNothing(t *testing.T) {
 		}
 		_, found = d.level("postgresql", "slot")
 		require.Contains(t, found, "in use by server process")
+		level, found = d.level("kafka", "topic")
+		require.Equal(t, "ok", level, found)
 		_, found = d.level("postgresql", "mapping")
 		require.Contains(t, found, "topic "+s.topic+", a key, a payload, id \""+eventID(1)+"\", type \"created\"")
 		require.NoError(t, s.db.QueryRow(t, holder, s.slot).Scan(&after))
@@ -98,11 +100,24 @@ func TestDoctor_FindsFaults(t *testing.T) {
 	d = s.doctor()
 	level, _ := d.level("postgresql", "wal-level")
 	require.Equal(t, "ok", level)
+	level, _ = d.level("kafka", "bootstrap-broker")
+	require.Equal(t, "fault", level)
 
 	s.set("WALRELAY_KAFKA_BROKERS", s.cluster.Seeds())
 	s.set("WALRELAY_DATABASE_URL", "postgres://relay:hunter2@"+freeAddr(t)+"/shop?sslmode=disable")
 	d = s.doctor()
 	level, _ = d.level("postgresql", "connection")
 	require.Equal(t, "fault", level)
+	level, _ = d.level("kafka", "bootstrap-broker")
+	require.Equal(t, "ok", level)
 	require.NotContains(t, d.raw, "hunter2")
+
+	s.set("WALRELAY_DATABASE_URL", s.db.DSN)
+	s.db.Exec(t, "ALTER PUBLICATION walrelay SET (publish = 'insert')")
+	s.insert(1, "k", "{}")
+	s.set("WALRELAY_TOPIC", s.prefix+"missing.{aggregatetype}")
+	level, found := s.doctor().level("kafka", "topic")
+	require.Equal(t, "fault", level, found)
+	s.set("WALRELAY_TOPIC", s.prefix+"{aggregatetype}")
+	require.Zero(t, s.doctor().code)
 }

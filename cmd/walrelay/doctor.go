@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/decoder"
 	"github.com/walrelay/walrelay/migrations"
 	"github.com/walrelay/walrelay/sink"
 )
@@ -124,5 +127,34 @@ func previewRows(config sink.Config, sample cdc.Sample) diagnosis {
 	return report
 }
 
-// examineBrokers looks at the brokers, and at the topics that the sampled rows go to.
-func examineBrokers(_ context.Context, _ sink.Config, _ cdc.Sample) diagnosis { return nil }
+// examineBrokers looks at the brokers, and at the topics that events go to, as far as they are known.
+func examineBrokers(ctx context.Context, config sink.Config, sample cdc.Sample) diagnosis {
+	return brokersDiagnosis(sink.Examine(ctx, config, probe(config, sample)))
+}
+
+// probe derives topics and the size of records from the rows that were looked at.
+func probe(config sink.Config, sample cdc.Sample) sink.Probe {
+	var p sink.Probe
+	topics := make(map[string]struct{})
+	if len(config.Topic.Columns()) == 0 {
+		topics[config.Topic.String()] = struct{}{}
+	}
+	for _, topic := range sample.Topics {
+		topics[topic] = struct{}{}
+	}
+	preview := sink.NewPreview(config.Stream, config.Topic)
+	for i := range sample.Tables {
+		table := &sample.Tables[i]
+		table.Routes(func(ev *decoder.Event) {
+			if rec := preview.Record(ev); rec.Topic != "" {
+				topics[rec.Topic] = struct{}{}
+			}
+		})
+		p.LargestRecord = max(p.LargestRecord, int(table.RowBytes))
+		if ev := table.Largest(); ev != nil {
+			p.LargestRecord = max(p.LargestRecord, preview.Record(ev).Size)
+		}
+	}
+	p.Topics = slices.Sorted(maps.Keys(topics))
+	return p
+}

@@ -48,6 +48,14 @@ func diagnosisOf(findings []cdc.Finding) diagnosis {
 	return d
 }
 
+func brokersDiagnosis(findings []sink.Finding) diagnosis {
+	d := make(diagnosis, 0, len(findings))
+	for _, f := range findings {
+		d = append(d, finding{sideKafka, f.Check, f.Object, string(f.Level), f.Found, f.Why, f.Fix})
+	}
+	return d
+}
+
 func (d diagnosis) count(level string) int {
 	n := 0
 	for _, f := range d {
