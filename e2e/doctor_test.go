@@ -34,10 +34,12 @@ func (s *setup) doctor() diagnosis {
 	return d
 }
 
-// level is the worst that a check found on one side; empty when it was not made.
-func (d diagnosis) level(side, check string) (level, found string) {
+// level is the first that a check found on one side, if not all is ok; empty when it was not made. Of several
+// objects one may be meant.
+func (d diagnosis) level(side, check string, object ...string) (level, found string) {
 	for _, f := range d.Findings {
-		if f.Side == side && (f.Check == check || check == "") && (level == "" || level == "ok") {
+		if f.Side == side && f.Check == check && (level == "" || level == "ok") &&
+			(object == nil || f.Object == object[0]) {
 			level, found = f.Level, f.Found
 		}
 	}
@@ -70,7 +72,7 @@ func TestDoctor_DisturbsNothing(t *testing.T) {
 		}
 		_, found = d.level("postgresql", "slot")
 		require.Contains(t, found, "in use by server process")
-		level, found = d.level("kafka", "topic")
+		level, found = d.level("kafka", "topic", s.topic)
 		require.Equal(t, "ok", level, found)
 		_, found = d.level("postgresql", "mapping")
 		require.Contains(t, found, "topic "+s.topic+", a key, a payload, id \""+eventID(1)+"\", type \"created\"")
@@ -116,7 +118,7 @@ func TestDoctor_FindsFaults(t *testing.T) {
 	s.db.Exec(t, "ALTER PUBLICATION walrelay SET (publish = 'insert')")
 	s.insert(1, "k", "{}")
 	s.set("WALRELAY_TOPIC", s.prefix+"missing.{aggregatetype}")
-	level, found := s.doctor().level("kafka", "topic")
+	level, found := s.doctor().level("kafka", "topic", s.prefix+"missing.orders")
 	require.Equal(t, "fault", level, found)
 	s.set("WALRELAY_TOPIC", s.prefix+"{aggregatetype}")
 	require.Zero(t, s.doctor().code)
