@@ -12,8 +12,11 @@ import (
 // board holds the stream's status, written by the stream and read by whoever asks. Safe for
 // concurrent use.
 type board struct {
-	mu     sync.Mutex
-	status Status
+	mu      sync.Mutex
+	status  Status
+	session Session // zero between two
+
+	sessions uint64
 }
 
 func newBoard(cfg *Config) *board {
@@ -84,6 +87,7 @@ func (b *board) progress(from *session) {
 		s.LastConfirmed = time.Now()
 	}
 	s.Frontier, s.Confirmed, s.Received = frontier, from.confirmed, from.received
+	b.session.Covered = from.guard.coveredTo()
 	s.InFlightEvents, s.InFlightBytes = t.InFlight()
 	s.OldestUnsettled, _ = t.Oldest()
 	s.LastReceived = from.server.burst.last

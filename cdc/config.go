@@ -1,11 +1,13 @@
 package cdc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
 	"github.com/walrelay/walrelay/checkpoint"
@@ -72,6 +74,10 @@ type Config struct {
 	MaxMessageBytes int
 	// FollowKey sends later events of a dead-lettered key after it. Optional.
 	FollowKey bool
+
+	// Check looks at the database before anything is created there, for what runs beside the stream. It is
+	// called at each attempt to start until it has passed once; a *FatalError ends the stream. Optional.
+	Check func(ctx context.Context, db *pgx.Conn) error
 
 	// Logger names stream and slot already: nothing here repeats them.
 	Logger *zap.Logger

@@ -53,6 +53,7 @@ type guard struct {
 	partitions map[string]int32
 	stuck      *checkpoint.Poison
 	allowed    pglogrepl.LSN
+	covered    pglogrepl.LSN // see Session.Covered
 	offset     time.Duration
 	err        error
 }
@@ -240,8 +241,19 @@ func (g *guard) round(ctx context.Context, last bool) error {
 	}
 	g.mu.Lock()
 	g.allowed = max(g.allowed, min(frontier, g.recorded))
+	if confirmed >= committed { // nothing between there and the frontier was an event
+		confirmed = max(confirmed, frontier)
+	}
+	g.covered = max(g.covered, confirmed)
 	g.mu.Unlock()
 	return nil
+}
+
+// coveredTo is what Session.Covered says.
+func (g *guard) coveredTo() pglogrepl.LSN {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.covered
 }
 
 func (g *guard) checkPublication(ctx context.Context) error {

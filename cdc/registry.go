@@ -91,7 +91,8 @@ func (r *Registry) begin(ctx context.Context, s *Server, created pglogrepl.LSN, 
 	}
 	return r.exec(ctx, "record slot", `
 		UPDATE walrelay.streams SET created_lsn = $2::text::pg_lsn, confirmed_lsn = $2::text::pg_lsn,
-			system_identifier = $3, timeline = $4, slot = $5, publication = $6, publication_state = $7, updated_at = now()
+			system_identifier = $3, timeline = $4, slot = $5, publication = $6, publication_state = $7,
+			covered_since = clock_timestamp(), updated_at = now()
 		WHERE name = $1 AND created_lsn IS NULL`,
 		r.stream, created.String(), s.SystemID, s.Timeline, s.cfg.Slot, s.cfg.Publication, document)
 }
@@ -225,7 +226,8 @@ func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
 	}
 	done := EpochStart{Slot: row.Slot, SlotExists: slot.Exists, Confirmed: row.Confirmed}
 	done.Epoch, err = r.raiseEpoch(ctx, "epoch = greatest(epoch + 1, extract(epoch FROM now())::bigint), "+
-		"state_epoch = NULL, created_lsn = NULL, confirmed_lsn = NULL, publication_state = NULL, partitions = '{}'")
+		"state_epoch = NULL, created_lsn = NULL, confirmed_lsn = NULL, publication_state = NULL, covered_since = NULL, "+
+		"partitions = '{}'")
 	return done, err
 }
 

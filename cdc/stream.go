@@ -26,6 +26,8 @@ type Stream struct {
 	seen   *witness        // handed from session to session
 	warned map[string]bool // warnings that the log has already
 	holder int32           // process that holds the slot, as last logged
+
+	checked bool // Config.Check has passed
 }
 
 // New returns a stream. It does no I/O. The configuration must be valid.
@@ -152,6 +154,12 @@ func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
 		return false, err
 	}
 	s.warn(warnings)
+	if s.cfg.Check != nil && !s.checked {
+		if err := s.cfg.Check(ctx, server.SQL); err != nil {
+			return false, err
+		}
+		s.checked = true
+	}
 	if err := s.awaitResume(ctx, server); err != nil {
 		return false, err
 	}
@@ -234,6 +242,7 @@ func (s *Stream) stream(
 		s.board.update(func(st *Status) {
 			st.SystemID, st.Epoch, st.Timeline = server.SystemID, reg.Epoch, server.Timeline
 		})
+		s.board.begin(server)
 		s.board.enter(StateStreaming, "")
 		s.log.Info("streaming", zap.Stringer("confirmed_lsn", start),
 			zap.Uint32("epoch", reg.Epoch), zap.Uint32("timeline", server.Timeline), zap.Int("server_version", server.Version))
@@ -244,6 +253,7 @@ func (s *Stream) stream(
 	if repartitioned || lived {
 		_ = guard.rest(ctx) // if ctx has ended, raising the epoch says so
 	}
+	s.board.end()
 	cancel()
 	group.Wait()
 	s.board.update(func(st *Status) { st.Reconnects++ })

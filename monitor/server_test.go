@@ -174,6 +174,28 @@ func TestMetrics_Troubles(t *testing.T) {
 	require.NotContains(t, body, "troubles")
 }
 
+func TestMetrics_Retention(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	require.NotContains(t, f.scrape(t), "walrelay_retention_errors_total")
+	status := streaming()
+	status.Retention = &Retention{
+		Rows: 3, Partitions: 2, Errors: 1, Oldest: noon().Add(ahead - time.Hour), LastRun: noon().Add(-time.Second),
+	}
+	f.status.Store(&status)
+	samples := f.scrape(t)
+	for name, value := range map[string]string{
+		"walrelay_retention_deleted_rows_total":       "3",
+		"walrelay_retention_dropped_partitions_total": "2",
+		"walrelay_retention_errors_total":             "1",
+		"walrelay_seconds_since_last_retention":       "1",
+		"walrelay_retention_oldest_row_seconds":       "3600",
+	} {
+		require.Contains(t, samples, name)
+		require.Equal(t, value, samples[name], name)
+	}
+}
+
 func TestMetrics_LagWaitsNoLongerThanASecond(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -196,6 +218,7 @@ func TestMetrics_Lint(t *testing.T) {
 	f.Observer().Throttled("orders", time.Second)
 	status := streaming()
 	status.Troubles = []Trouble{{Object: "topic orders", Since: noon(), Kind: "missing", Reason: "no such topic"}}
+	status.Retention = &Retention{Oldest: noon(), LastRun: noon()}
 	f.status.Store(&status)
 	gatherer, err := f.gatherer(t.Context())
 	require.NoError(t, err)

@@ -24,6 +24,7 @@ func (s snapshot) Collect(ch chan<- prometheus.Metric) {
 	m := metrics(ch)
 	s.collectStream(m)
 	s.collectTotals(m)
+	s.collectRetention(m)
 	if s.lag != nil {
 		s.collectLag(m)
 	}
@@ -83,6 +84,22 @@ func (s snapshot) collectTotals(m metrics) {
 		"action", st.Poison, "stopped", "dead-lettered", "skipped", "unfit")
 	m.counters("walrelay_errors_total", "Errors after which the stream tried again.", "kind", st.Errors,
 		"postgres", "kafka", "decode")
+}
+
+// collectRetention sends nothing while retention is off.
+func (s snapshot) collectRetention(m metrics) {
+	r := s.status.Retention
+	if r == nil {
+		return
+	}
+	m.counter("walrelay_retention_deleted_rows_total", "Rows that retention deleted.", r.Rows)
+	m.counter("walrelay_retention_dropped_partitions_total", "Partitions that retention dropped.", r.Partitions)
+	m.counter("walrelay_retention_errors_total", "Errors after which retention tried again.", r.Errors)
+	m.age("walrelay_seconds_since_last_retention", "Time since retention had last gone through all tables.",
+		s.now, r.LastRun)
+	m.age("walrelay_retention_oldest_row_seconds",
+		"Age of the oldest row; absent when no index on the column tells it, or there is none.",
+		s.now.Add(s.status.ClockOffset), r.Oldest)
 }
 
 func (s snapshot) collectLag(m metrics) {

@@ -75,6 +75,23 @@ type Status struct {
 	StuckOn *Poison `json:"stuck_on,omitempty"`
 	// Troubles is what holds delivery up at present, oldest first.
 	Troubles []Trouble `json:"troubles,omitempty"`
+	// Retention is nil when it is off.
+	Retention *Retention `json:"retention,omitempty"`
+}
+
+// Retention is what was deleted of the outbox tables since the process started.
+type Retention struct {
+	Rows       uint64 `json:"deleted_rows"`
+	Partitions uint64 `json:"dropped_partitions"`
+	Errors     uint64 `json:"errors"`
+
+	// Oldest is the time of the oldest row, on the server's clock; zero when no index tells it.
+	Oldest time.Time `json:"oldest_row,omitzero"`
+	// LastRun is when all tables had last been gone through.
+	LastRun time.Time `json:"last_run,omitzero"`
+
+	LastError   string    `json:"last_error,omitempty"` // empty once a run went through again
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
 }
 
 // Trouble is a topic or broker that cannot be worked with at present.

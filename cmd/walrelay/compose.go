@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/cdc/retention"
 	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/monitor"
 	"github.com/walrelay/walrelay/sink"
@@ -40,6 +41,14 @@ func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
 		MaxMessageBytes: int(s.MaxMessageBytes.Bytes),
 		FollowKey:       s.DeadLetterFollowKey.Value,
 		Logger:          log.Named("cdc"),
+	}
+}
+
+// retentionConfig is what retention needs.
+func (s *Settings) retentionConfig(log *zap.Logger) retention.Config {
+	return retention.Config{
+		Limit: s.Retention.Value, Column: s.RetentionColumn.Text, Tables: s.Mappings(nil), Stream: s.StreamName(),
+		Logger: log.Named("retention"),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/cdc/retention"
 	"github.com/walrelay/walrelay/monitor"
 	"github.com/walrelay/walrelay/sink"
 )
@@ -49,8 +50,16 @@ var errStreamEnded = errors.New("the stream has ended")
 func stream(ctx context.Context, s *Settings, log *zap.Logger) error {
 	var relay *cdc.Stream
 	var kafka *sink.Kafka
+	keeper := retention.New(s.retentionConfig(log))
+	keeping := s.Retention.Value > 0
 	watch, err := monitor.New(s.monitorConfig(log,
-		func() monitor.Status { return shownStatus(relay.Status(), kafka.Troubles()) },
+		func() monitor.Status {
+			status := shownStatus(relay.Status(), kafka.Troubles())
+			if keeping {
+				status.Retention = shownRetention(keeper.Stats())
+			}
+			return status
+		},
 		func(ctx context.Context) (monitor.Lag, error) {
 			lag, err := relay.Lag(ctx)
 			return shownLag(lag), err
@@ -67,7 +76,11 @@ func stream(ctx context.Context, s *Settings, log *zap.Logger) error {
 	if kafka, err = sink.New(sinkConfig); err != nil {
 		return fmt.Errorf("configure the sink: %w", err)
 	}
-	if relay, err = cdc.New(s.cdcConfig(log, sinkConfig.Topic.Columns()), kafka); err != nil {
+	streamConfig := s.cdcConfig(log, sinkConfig.Topic.Columns())
+	if keeping {
+		streamConfig.Check = keeper.Check
+	}
+	if relay, err = cdc.New(streamConfig, kafka); err != nil {
 		return fmt.Errorf("configure the stream: %w", err)
 	}
 
@@ -82,6 +95,12 @@ func stream(ctx context.Context, s *Settings, log *zap.Logger) error {
 	streaming, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(parts, func() { stop(context.Cause(parts)) })()
+	if keeping {
+		group.Go(func() error {
+			keeper.Run(streaming, relay)
+			return nil
+		})
+	}
 	group.Go(func() error {
 		defer cancel(errStreamEnded)
 		return relay.Run(streaming)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/cdc/retention"
 	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/monitor"
 	"github.com/walrelay/walrelay/sink"
@@ -125,7 +126,10 @@ func TestShown_CarriesEverything(t *testing.T) {
 		Reconnects: 11, Diverged: 13, Errors: map[string]uint64{"kafka": 3}, LastError: "e", LastErrorAt: now,
 		Stuck: &checkpoint.Poison{EventID: "id", Table: "t", Topic: "p", Reason: "why", Size: 12},
 	}, []sink.Trouble{{Object: "topic a", Since: now, Kind: "missing", Error: "why"}})
-	require.Empty(t, zeroFields(t, shown))
+	require.Equal(t, []string{"Retention"}, zeroFields(t, shown), "which is off")
+	require.Empty(t, zeroFields(t, *shownRetention(retention.Stats{
+		Rows: 1, Partitions: 2, Errors: 3, Oldest: now, LastRun: now, LastError: "e", LastErrorAt: now,
+	})))
 	require.Equal(t, monitor.Stuck, shown.State)
 	require.Equal(t, uint64(2), shown.Poison["skipped"])
 	require.Equal(t, []monitor.Trouble{{Object: "topic a", Since: now, Kind: "missing", Reason: "why"}}, shown.Troubles)

@@ -25,6 +25,9 @@ type Settings struct {
 
 	MessagePrefix Text `group:"Messages" help:"Prefix of the logical messages that are events, exactly: pg_logical_emit_message(true, prefix, content), see wire-format.md. Unset: none are. Messages of other prefixes are ignored."`
 
+	Retention       Duration `group:"Retention" default:"0s" help:"Age from which rows of the outbox tables are deleted, once their events are confirmed; see operations.md. 0: never."`
+	RetentionColumn Text     `group:"Retention" default:"created_at" help:"Column of the time of the insert, by which a row's age is told: timestamptz, timestamp (read as UTC) or date."`
+
 	Topic               Text   `group:"Topics" default:"outbox.event.{aggregatetype}" help:"Topic of an event; {column} stands for that column's value."`
 	CreateTopics        Bool   `group:"Topics" default:"false" help:"Create topics that do not exist."`
 	TopicPartitions     Int    `group:"Topics" default:"0" unit:"partitions" help:"Partitions of a created topic; 0: the brokers' default."`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/cdc/retention"
 	"github.com/walrelay/walrelay/monitor"
 	"github.com/walrelay/walrelay/sink"
 )
@@ -34,6 +35,14 @@ func shownStatus(s cdc.Status, troubles []sink.Trouble) monitor.Status {
 		}
 	}
 	return shown
+}
+
+// shownRetention is what retention did, as the monitor shows it.
+func shownRetention(s retention.Stats) *monitor.Retention {
+	return &monitor.Retention{
+		Rows: s.Rows, Partitions: s.Partitions, Errors: s.Errors, Oldest: s.Oldest, LastRun: s.LastRun,
+		LastError: s.LastError, LastErrorAt: s.LastErrorAt,
+	}
 }
 
 // shownLag is the server's answer as the monitor shows it.

@@ -63,7 +63,7 @@ func (f *faults) checkName(t *Text) {
 }
 
 func (s *Settings) checkTables(f *faults) {
-	for _, required := range []*Text{&s.ColumnID, &s.ColumnKey, &s.ColumnPayload} {
+	for _, required := range []*Text{&s.ColumnID, &s.ColumnKey, &s.ColumnPayload, &s.RetentionColumn} {
 		f.checkName(required)
 	}
 	for _, optional := range []*Text{&s.ColumnType, &s.ColumnHeaders, &s.ColumnTimestamp, &s.ColumnTraceparent} {

@@ -1,0 +1,119 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/decoder"
+)
+
+// table is an outbox table as the catalog has it.
+type table struct {
+	decoder.Mapping
+
+	name       string // qualified, quoted
+	id, idType string // of the id column, for SQL
+	column     string // the time column, quoted
+	columnType string // for SQL
+
+	indexed  bool // an index begins with the time column
+	readable bool // the role may SELECT
+	writable bool // the role may DELETE, and lock rows
+	role     string
+}
+
+// Check verifies that every table has the column, and one of a type that is a time. It is for
+// cdc.Config.Check: its *cdc.FatalError ends the start.
+func (k *Keeper) Check(ctx context.Context, db *pgx.Conn) error {
+	_, err := inspect(ctx, db, &k.cfg)
+	return err
+}
+
+// inspect reads what there is to know of the tables.
+func inspect(ctx context.Context, db *pgx.Conn, cfg *Config) ([]table, error) {
+	tables := make([]table, 0, len(cfg.Tables))
+	for _, m := range cfg.Tables {
+		t := table{
+			Mapping: m, name: pgx.Identifier{m.Schema, m.Table}.Sanitize(), id: pgx.Identifier{m.ID}.Sanitize(),
+			column: pgx.Identifier{cfg.Column}.Sanitize(),
+		}
+		err := db.QueryRow(ctx, `
+			SELECT coalesce(format_type(i.atttypid, i.atttypmod), ''), coalesce(format_type(a.atttypid, NULL), ''),
+				EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indkey[0] = a.attnum AND x.indisvalid
+					AND x.indpred IS NULL),
+				has_table_privilege(c.oid, 'SELECT'),
+				has_table_privilege(c.oid, 'DELETE') AND has_any_column_privilege(c.oid, 'UPDATE'), current_user::text
+			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+			LEFT JOIN pg_attribute i ON i.attrelid = c.oid AND i.attname = $3 AND NOT i.attisdropped
+			LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $4 AND NOT a.attisdropped
+			WHERE n.nspname = $1 AND c.relname = $2`, m.Schema, m.Table, m.ID, cfg.Column).
+			Scan(&t.idType, &t.columnType, &t.indexed, &t.readable, &t.writable, &t.role)
+		if errors.Is(err, pgx.ErrNoRows) {
+			continue // the check of the publication has a message for that
+		}
+		if err != nil {
+			return nil, fmt.Errorf("inspect table %s: %w", t.name, err)
+		}
+		if err := t.checkColumn(cfg.Column); err != nil {
+			return nil, err
+		}
+		if t.idType != "" {
+			tables = append(tables, t)
+		}
+	}
+	return tables, nil
+}
+
+func (t *table) checkColumn(name string) error {
+	switch t.columnType {
+	case "timestamp with time zone", "timestamp without time zone", "date":
+		return nil
+	case "":
+		return &cdc.FatalError{
+			Object:  "table " + t.name,
+			Problem: fmt.Sprintf("has no column %q, by which WALRELAY_RETENTION tells a row's age", name),
+			Remedy:  "set WALRELAY_RETENTION_COLUMN to the column that holds the time of the insert, or WALRELAY_RETENTION to 0",
+		}
+	default:
+		return &cdc.FatalError{
+			Object:  "table " + t.name,
+			Problem: fmt.Sprintf("has the column %q of type %s, which is no time", name, t.columnType),
+			Remedy:  "set WALRELAY_RETENTION_COLUMN to a column of type timestamptz, timestamp or date",
+		}
+	}
+}
+
+// mayDelete says which right the role lacks.
+func (t *table) mayDelete() error {
+	if t.readable && t.writable {
+		return nil
+	}
+	return fmt.Errorf("role %q may not delete from %s: GRANT SELECT, DELETE, UPDATE (%s) ON %s TO %s",
+		t.role, t.name, t.column, t.name, pgx.Identifier{t.role}.Sanitize())
+}
+
+// diagnose names the table, and what mends an error that trying again does not.
+func (t *table) diagnose(err error) error {
+	remedy := ""
+	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch server.Code {
+		case "42501": // insufficient_privilege
+			remedy = "GRANT SELECT, DELETE, UPDATE (" + t.column + ") ON " + t.name + " TO " +
+				pgx.Identifier{t.role}.Sanitize()
+		case "55000": // object_not_in_prerequisite_state: "... does not have a replica identity and publishes deletes"
+			remedy = "ALTER PUBLICATION ... SET (publish = 'insert') for the publication that publishes deletes too, or " +
+				"ALTER TABLE " + t.name + " REPLICA IDENTITY FULL"
+		case "57014": // query_canceled: by statement_timeout
+			remedy = "CREATE INDEX CONCURRENTLY ON " + t.name + " (" + t.column + "), and one on " + t.id + " if there is none"
+		}
+	}
+	if remedy == "" {
+		return fmt.Errorf("table %s: %w", t.name, err)
+	}
+	return fmt.Errorf("table %s: %w; to go on: %s", t.name, err, remedy)
+}
