@@ -52,6 +52,7 @@ type cli struct {
 	Config  configCommand  `cmd:"" help:"Print the effective configuration, secrets redacted."`
 	Migrate migrateCommand `cmd:"" help:"Create or update walrelay's tables and the outbox."`
 	Stream  streamCommand  `cmd:"" help:"Look at the stream and decide about events that cannot be delivered."`
+	Slot    slotCommand    `cmd:"" help:"Look at the replication slot, create, drop or advance it."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 
