@@ -13,7 +13,7 @@ import (
 
 type slotCommand struct {
 	Show    slotShowCommand    `cmd:"" help:"Show everything that the server says of the slot, and what it costs."`
-	Create  slotCreateCommand  `cmd:"" help:"Register the stream and create publication and slot, as run does at its first start."`
+	Create  slotCreateCommand  `cmd:"" help:"Register the stream and create publication and slot, as the first run does."`
 	Drop    slotDropCommand    `cmd:"" help:"Drop the slot, after stating the gap and asking."`
 	Advance slotAdvanceCommand `cmd:"" help:"Move the slot forward without streaming, after stating the gap and asking."`
 }
@@ -81,7 +81,8 @@ func (slotCreateCommand) Run(ctx context.Context, cmd *command) error {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.stdout, "stream %s is registered, epoch %d\n"+
-		"slot %s is created, consistent from %s: transactions that commit after it are streamed, rows that are there are not\n"+
+		"slot %s is created, consistent from %s: transactions that commit after it are streamed, "+
+		"rows that are there are not\n"+
 		"the server keeps the write-ahead log from now on; next: walrelay run\n",
 		config.Stream, made.Epoch, config.Slot, made.Created)
 	return err
@@ -121,7 +122,8 @@ func slotInWords(slot *cdc.SlotReport) string {
 	}
 	line("slot", "%s: %s", slot.Name, kind)
 	line("use", "%s", slotUse(slot))
-	line("confirmed", "%s, %s before the end of the log at %s", slot.ConfirmedFlush, size(slot.ConfirmedBytes()), slot.Current)
+	line("confirmed", "%s, %s before the end of the log at %s", slot.ConfirmedFlush,
+		size(slot.ConfirmedBytes()), slot.Current)
 	line("retained", "%s of write-ahead log on the server's disk, from %s", size(slot.RetainedBytes()), slot.Restart)
 	line("state", "%s", walStatus(slot))
 	switch {

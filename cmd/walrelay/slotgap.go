@@ -99,11 +99,12 @@ func (c slotAdvanceCommand) Run(ctx context.Context, cmd *command) error {
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(cmd.stdout, "slot %s stands at %s\nthe gap counts as accepted: the next start goes on from there; "+
-			"what is in it is only in the outbox table\n", config.Slot, reached)
+		_, _ = fmt.Fprintf(cmd.stdout, "slot %s stands at %s\n"+
+			"the gap counts as accepted: the next start goes on from there; what is in it is only in the outbox table\n",
+			config.Slot, reached)
 		if config.Delivery == cdc.ExactlyOnce {
-			_, _ = fmt.Fprintf(cmd.stdout, "before that, since the state in Kafka ends before the gap: walrelay stream new-epoch %s\n",
-				config.Stream)
+			_, _ = fmt.Fprintf(cmd.stdout, "before that, since the state in Kafka ends before the gap: "+
+				"walrelay stream new-epoch %s\n", config.Stream)
 		}
 		return nil
 	})
