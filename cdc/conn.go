@@ -43,6 +43,7 @@ type Server struct {
 	started   string   // when its postmaster started: tells servers of one system identifier apart
 	warnings  []string // about servers that were passed over
 	burst     *burst   // what Repl reads through
+	temporary bool     // the slot is to go with Repl
 }
 
 // defaultWALSenderTimeout replaces a server's wal_sender_timeout = 0 on our own session: otherwise

@@ -124,11 +124,15 @@ func (s *Server) CreateSlot(ctx context.Context) (pglogrepl.LSN, error) {
 
 // createSlotCommand writes the command out, since pglogrepl neither quotes names nor knows FAILOVER.
 func (s *Server) createSlotCommand() string {
-	create := "CREATE_REPLICATION_SLOT " + pgx.Identifier{s.cfg.Slot}.Sanitize() + " LOGICAL " + outputPlugin
+	create := "CREATE_REPLICATION_SLOT " + pgx.Identifier{s.cfg.Slot}.Sanitize()
+	if s.temporary {
+		create += " TEMPORARY"
+	}
+	create += " LOGICAL " + outputPlugin
 	switch {
 	case s.Version < 150000:
 		return create + " NOEXPORT_SNAPSHOT"
-	case s.Version >= 170000 && s.cfg.Failover:
+	case s.Version >= 170000 && s.cfg.Failover && !s.temporary:
 		return create + " (SNAPSHOT 'nothing', FAILOVER true)"
 	default:
 		return create + " (SNAPSHOT 'nothing')"

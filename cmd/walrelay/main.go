@@ -53,6 +53,8 @@ type cli struct {
 	Migrate migrateCommand `cmd:"" help:"Create or update walrelay's tables and the outbox."`
 	Stream  streamCommand  `cmd:"" help:"Look at the stream and decide about events that cannot be delivered."`
 	Slot    slotCommand    `cmd:"" help:"Look at the replication slot, create, drop or advance it."`
+	Status  statusCommand  `cmd:"" help:"Show the stream live: state, lag, rate, slot, instances."`
+	Tail    tailCommand    `cmd:"" help:"Print events as they would be published, from now on, on a temporary slot."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 

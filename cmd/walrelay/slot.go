@@ -175,6 +175,14 @@ func walStatus(slot *cdc.SlotReport) string {
 
 // size is a number of bytes for people, and exactly.
 func size(bytes int64) string {
+	if short := amount(bytes); !strings.HasSuffix(short, " bytes") {
+		return fmt.Sprintf("%s (%d bytes)", short, bytes)
+	}
+	return amount(bytes)
+}
+
+// amount is a number of bytes for people.
+func amount(bytes int64) string {
 	const unit = 1 << 10
 	if bytes < unit {
 		return fmt.Sprintf("%d bytes", bytes)
@@ -185,5 +193,5 @@ func size(bytes int64) string {
 			break
 		}
 	}
-	return fmt.Sprintf("%.1f %s (%d bytes)", value, name, bytes)
+	return fmt.Sprintf("%.1f %s", value, name)
 }
