@@ -45,9 +45,6 @@ func (t *Tail) open(ctx context.Context, cfg *Config) error {
 	if _, err := s.CheckPublication(ctx); err != nil {
 		return err
 	}
-	if err := s.roomForSlot(ctx); err != nil {
-		return err
-	}
 	var epoch uint32 = 1 // what the first start begins with
 	switch row, err := s.Registry().load(ctx); {
 	case err == nil && row != nil:
@@ -58,7 +55,10 @@ func (t *Tail) open(ctx context.Context, cfg *Config) error {
 	own := *cfg
 	own.Slot = fmt.Sprintf("walrelay_tail_%d", s.Repl.PID())
 	s.cfg, s.temporary = &own, true
-	var err error
+	err := s.roomForSlot(ctx)
+	if err != nil {
+		return err
+	}
 	if t.start, err = s.CreateSlot(ctx); err != nil {
 		return err
 	}
