@@ -31,6 +31,7 @@ type examination struct {
 
 	role, database string
 	application    string // application_name of the stream's connections
+	noPrimary      bool   // the server replays another's log, or refuses writes for another reason
 	identified     bool   // the replication connection worked: SystemID, Timeline and timelines are known
 	provider       provider
 	openTooLong    time.Duration
@@ -66,11 +67,11 @@ type check struct {
 }
 
 func (e *examination) run(ctx context.Context, sampled func(Sample)) []Finding {
+	e.transport()
 	connected := e.connect(ctx)
 	defer func() { e.server.Close(context.WithoutCancel(ctx)) }()
 	if !connected {
 		sampled(e.sample)
-		e.replication(ctx)
 		return e.findings
 	}
 	e.perform(ctx, check{"identity", serverObject, e.identity}, check{"clock", serverObject, e.clock})

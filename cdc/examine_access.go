@@ -14,6 +14,7 @@ func (e *examination) accessChecks() []check {
 		{"replication-role", "role", e.replicationRole},
 		{"schema", "schema walrelay", e.privileges},
 		{"outbox-privileges", "outbox tables", e.outboxPrivileges},
+		{"message-privileges", "pg_logical_emit_message", e.messagePrivileges},
 	}
 }
 
@@ -52,7 +53,9 @@ func (e *examination) grantReplication(role string) string {
 
 // privileges looks at walrelay's own tables. It goes by the catalog, which needs no right to the schema.
 func (e *examination) privileges(ctx context.Context) error {
+	const versions = "walrelay.schema_version" // of no use to the stream, but to this command
 	tables, privileges := neededPrivileges()
+	tables, privileges = append(tables, versions), append(privileges, "SELECT")
 	rows, err := e.server.SQL.Query(ctx, `
 		SELECT t, string_agg(p, ', ' ORDER BY ord) FILTER (WHERE NOT coalesce(has_table_privilege(c.oid, p), false)),
 			bool_or(c.oid IS NOT NULL), coalesce(bool_or(has_schema_privilege(c.relnamespace, 'USAGE')), true)
@@ -93,11 +96,15 @@ func (e *examination) privileges(ctx context.Context) error {
 		})
 	}
 	for _, grant := range grants {
-		e.add(Finding{
+		f := Finding{
 			Check: "schema-privileges", Object: quoted("role", e.role), Level: LevelFault,
 			Found: "lacks " + strings.TrimSuffix(strings.TrimPrefix(grant, "GRANT "), " TO "+role),
 			Why:   "the stream cannot record where it stands", Fix: grant,
-		})
+		}
+		if strings.Contains(grant, versions) {
+			f.Level, f.Why = LevelWarning, "nobody can see with this role whether a migration is missing"
+		}
+		e.add(f)
 	}
 	if len(absent)+len(grants) == 0 {
 		e.add(ok("schema", "schema walrelay", "there, and role "+role+" has what it needs in it"))
@@ -138,5 +145,32 @@ func (e *examination) outboxPrivileges(ctx context.Context) error {
 			Fix:   strings.Join(grants, "; "),
 		})
 	}
+	return nil
+}
+
+// messagePrivileges: whoever may emit messages publishes events, if messages are events.
+func (e *examination) messagePrivileges(ctx context.Context) error {
+	if e.cfg.Messages == nil {
+		return nil
+	}
+	rows, err := e.server.SQL.Query(ctx, `
+		SELECT p.oid::regprocedure::text FROM pg_proc p
+		WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace
+			AND has_function_privilege('public', p.oid, 'EXECUTE') ORDER BY p.oid`)
+	if err != nil {
+		return err
+	}
+	functions, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(functions) == 0 {
+		return err
+	}
+	list := strings.Join(functions, ", ")
+	e.add(Finding{
+		Check: "message-privileges", Object: "pg_logical_emit_message", Level: LevelWarning,
+		Found: "every role of the database may emit messages",
+		Why:   fmt.Sprintf("whoever emits one with prefix %q publishes an event", e.cfg.Messages.Prefix),
+		Fix: "REVOKE EXECUTE ON FUNCTION " + list + " FROM PUBLIC; then GRANT EXECUTE ON FUNCTION " + list +
+			" TO the application's role",
+	})
 	return nil
 }

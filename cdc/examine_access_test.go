@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/walrelay/walrelay/decoder"
 	"github.com/walrelay/walrelay/testenv"
 )
 
@@ -40,10 +41,20 @@ func TestExamine_LeastPrivilege(t *testing.T) {
 
 func TestExamine_Providers(t *testing.T) {
 	t.Parallel()
-	for provider, fix := range map[string][2]string{
-		"rds_superuser":     {"rds.logical_replication = 1", `GRANT rds_replication TO "relay"`},
-		"cloudsqlsuperuser": {"cloudsql.logical_decoding=on", `ALTER ROLE "relay" REPLICATION`},
-		"azure_pg_admin":    {"--name wal_level", `ALTER ROLE "relay" REPLICATION`},
+	for provider, fix := range map[string][3]string{
+		"rds_superuser": {
+			"ParameterName=rds.logical_replication,ParameterValue='1',ApplyMethod=pending-reboot",
+			"ParameterName=max_slot_wal_keep_size,ParameterValue='51200',ApplyMethod=immediate",
+			`GRANT rds_replication TO "relay"`,
+		},
+		"cloudsqlsuperuser": {
+			"--database-flags=cloudsql.logical_decoding=on", "--database-flags=max_slot_wal_keep_size=51200",
+			`ALTER ROLE "relay" REPLICATION`,
+		},
+		"azure_pg_admin": {
+			"--name wal_level --value 'logical'", "--name max_slot_wal_keep_size --value '51200'",
+			`ALTER ROLE "relay" REPLICATION`,
+		},
 	} {
 		t.Run(provider, func(t *testing.T) {
 			t.Parallel()
@@ -52,9 +63,23 @@ func TestExamine_Providers(t *testing.T) {
 			db.Exec(t, "CREATE ROLE "+provider)
 			db.Exec(t, "CREATE ROLE rds_replication")
 			db.Exec(t, "CREATE ROLE relay LOGIN")
-			require.Contains(t, found(t, examine(t, cfg), "wal-level").Fix, fix[0])
+			findings := examine(t, cfg)
+			require.Contains(t, found(t, findings, "wal-level").Fix, fix[0])
+			require.Contains(t, found(t, findings, "slot-wal-limit").Fix, fix[1])
+			for _, f := range findings {
+				require.NotContains(t, f.Fix, "ALTER SYSTEM")
+			}
 			cfg.ConnString = Secret("host=127.0.0.1 sslmode=disable user=relay dbname=" + db.Name + " port=" + portOf(server))
-			require.Equal(t, fix[1], found(t, examine(t, cfg), "replication-role").Fix)
+			require.Equal(t, fix[2], found(t, examine(t, cfg), "replication-role").Fix)
 		})
 	}
+}
+
+func TestExamine_MessagePrivileges(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		db, cfg := newStream(t, major)
+		absent(t, examine(t, cfg), "message-privileges")
+		cfg.Messages = decoder.MessageMapping("orders", nil)
+		mended(t, db, cfg, "message-privileges", LevelWarning, "every role")
+	})
 }

@@ -48,8 +48,13 @@ func (e *examination) connect(ctx context.Context) bool {
 		e.pooler(ctx)
 		return true
 	}
+	if sqlState(err) != "" || errors.Is(err, context.DeadlineExceeded) {
+		e.add(e.refused("connection", err))
+		return false
+	}
+	// It may be that a server was reached, and was none that takes writes.
 	if conn, anyErr := e.open(ctx, true); anyErr == nil {
-		e.server.SQL = conn
+		e.server.SQL, e.noPrimary = conn, true
 		e.add(Finding{
 			Check: "connection", Object: serverObject, Level: LevelFault,
 			Found: "no configured host is a primary that accepts writes: " + e.recovery(ctx),
@@ -69,6 +74,22 @@ func (e *examination) recovery(ctx context.Context) string {
 		return "the server is in recovery"
 	}
 	return "its transactions are read-only"
+}
+
+// transport says of each host beyond this machine how far the connection proves who it is.
+func (e *examination) transport() {
+	warnings, err := TLSWarnings(e.cfg.ConnString)
+	if err != nil {
+		return // the attempt to connect says it
+	}
+	for _, warning := range warnings {
+		host, rest, _ := strings.Cut(strings.TrimPrefix(warning, "PostgreSQL at "), ": ")
+		mode, fix, _ := strings.Cut(rest, "; ")
+		e.add(Finding{
+			Check: "tls", Object: "server " + host, Level: LevelWarning, Found: mode,
+			Why: "whoever is on the way may read the outbox and the password, or answer in the server's place", Fix: fix,
+		})
+	}
 }
 
 // pooler compares the process that the server says it is with the one that whoever answered named.
@@ -99,15 +120,13 @@ func (e *examination) replication(ctx context.Context) {
 	if err != nil {
 		return // said already
 	}
-	if e.server.SQL != nil && e.findings[0].Level == LevelFault { // no primary: see what is there
+	if e.noPrimary {
 		config.ValidateConnect = nil
 	}
 	s := &e.server
 	if s.Repl, err = pgconn.ConnectConfig(ctx, &config.Config); err != nil {
 		s.Repl = nil
-		if e.server.SQL != nil { // otherwise it is the same once more
-			e.add(e.refused(id, err))
-		}
+		e.add(e.refused(id, err))
 		return
 	}
 	defer func() {
@@ -156,15 +175,15 @@ func (e *examination) refused(id string, err error) Finding {
 	case "42501": // insufficient_privilege
 		f.Fix = e.grantReplication(role)
 	case "53300": // too_many_connections: max_wal_senders is told apart by its text only
-		f.Fix = restart("max_wal_senders", "20")
+		f.Fix = e.provider.restart("max_wal_senders", "20")
 		if id == "connection" {
-			f.Fix = restart("max_connections", "200")
+			f.Fix = e.provider.restart("max_connections", "200")
 		}
 	case "3D000": // invalid_catalog_name
 		f.Fix = "CREATE DATABASE " + pgx.Identifier{e.configured(
 			func(c *pgx.ConnConfig) string { return c.Database })}.Sanitize() + ", or correct WALRELAY_DATABASE_URL"
 	case "55000": // object_not_in_prerequisite_state
-		f.Fix = restart("wal_level", "logical")
+		f.Fix = e.provider.restart("wal_level", "logical")
 	case "08P01": // protocol_violation: what poolers answer to the parameter replication
 		f.Found = "refused by a pooler: " + f.Found
 		f.Fix = "name PostgreSQL's own host and port in WALRELAY_DATABASE_URL: poolers cannot carry replication"

@@ -48,7 +48,7 @@ func (e *examination) synchronousNames(ctx context.Context) error {
 	if len(standbys) > 0 {
 		value = "FIRST 1 (" + strings.Join(standbys, ", ") + ")"
 	}
-	f.Fix = reload(id2setting(id), value)
+	f.Fix = e.provider.reload(id2setting(id), value)
 	e.add(f)
 	return nil
 }
@@ -151,14 +151,14 @@ func (e *examination) synchronizedSlots(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if f := judgeSynchronized(setting, active); f.Check != "" {
+	if f := judgeSynchronized(setting, active, e.provider); f.Check != "" {
 		e.add(f)
 	}
 	return nil
 }
 
 // judgeSynchronized is about synchronized_standby_slots, given the physical slots that standbys use.
-func judgeSynchronized(setting string, active []string) Finding {
+func judgeSynchronized(setting string, active []string, p provider) Finding {
 	const id = "synchronized-standby-slots"
 	named := strings.FieldsFunc(setting, func(r rune) bool { return strings.ContainsRune(`, "`, r) })
 	absent := slices.DeleteFunc(slices.Clone(named), func(name string) bool { return slices.Contains(active, name) })
@@ -169,12 +169,12 @@ func judgeSynchronized(setting string, active []string) Finding {
 		f.Level = LevelFault
 		f.Found += "; no standby streams through " + joined(absent)
 		f.Why = "the stream waits for every standby named there, and stands still until it comes back"
-		f.Fix = reload(id2setting(id), strings.Join(present, ", "))
+		f.Fix = p.reload(id2setting(id), strings.Join(present, ", "))
 	case len(named) == 0 && len(active) > 0:
 		f.Level = LevelWarning
 		f.Why = "events may be published that a standby does not have yet: when it is promoted, consumers know rows that " +
 			"the database lost. With the setting the stream waits for the standbys instead"
-		f.Fix = reload(id2setting(id), strings.Join(active, ", "))
+		f.Fix = p.reload(id2setting(id), strings.Join(active, ", "))
 	case len(named) == 0:
 		return Finding{}
 	}

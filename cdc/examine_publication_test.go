@@ -68,6 +68,11 @@ func TestExamine_Publication(t *testing.T) {
 				CREATE PUBLICATION "Everything" FOR TABLE events`,
 				"replica-identity", LevelFault, `ALTER PUBLICATION "Everything" SET`,
 			},
+			"deferrable key": {
+				0, `ALTER TABLE events DROP CONSTRAINT events_pkey, ADD PRIMARY KEY (id) DEFERRABLE;
+				CREATE PUBLICATION events_pub FOR TABLE events`,
+				"replica-identity", LevelFault, "no replica identity",
+			},
 			"nullable route": {
 				0, "ALTER TABLE events ALTER kind DROP NOT NULL",
 				"nullable-columns", LevelWarning, "kind",
@@ -80,6 +85,10 @@ func TestExamine_Publication(t *testing.T) {
 				}
 				db, cfg := newStream(t, major)
 				db.Exec(t, test.setup)
+				if test.check == "replica-identity" { // this is what it saves from
+					_, err := db.Conn.Exec(t.Context(), "DELETE FROM events")
+					require.ErrorContains(t, err, "does not have a replica identity")
+				}
 				mended(t, db, cfg, test.check, test.level, test.part)
 			})
 		}

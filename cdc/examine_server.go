@@ -2,7 +2,6 @@ package cdc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,15 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-)
-
-// provider is who runs the server, when settings and roles are changed in another way there.
-type provider string
-
-const (
-	providerRDS      provider = "rds" // Aurora included
-	providerCloudSQL provider = "cloudsql"
-	providerAzure    provider = "azure"
 )
 
 func (e *examination) serverChecks() []check {
@@ -31,18 +21,6 @@ func (e *examination) serverChecks() []check {
 		{"wal-sender-timeout", serverObject, e.walSenderTimeout},
 		{"encoding", "database", e.encoding},
 	}
-}
-
-// findProvider recognises managed services by the roles that each of them makes.
-func (e *examination) findProvider(ctx context.Context) error {
-	err := e.server.SQL.QueryRow(ctx, `
-		SELECT CASE rolname WHEN 'rds_superuser' THEN 'rds' WHEN 'cloudsqlsuperuser' THEN 'cloudsql' ELSE 'azure' END
-		FROM pg_roles WHERE rolname IN ('rds_superuser', 'cloudsqlsuperuser', 'azure_pg_admin')
-		ORDER BY rolname LIMIT 1`).Scan(&e.provider)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
-	}
-	return err
 }
 
 func (e *examination) version(context.Context) error {
@@ -76,19 +54,9 @@ func (e *examination) walLevel(ctx context.Context) error {
 		e.add(ok("wal-level", serverObject, "wal_level = logical"))
 		return nil
 	}
-	fix := restart("wal_level", "logical")
-	switch e.provider {
-	case providerRDS:
-		fix = "set rds.logical_replication = 1 in the instance's parameter group and reboot it"
-	case providerCloudSQL:
-		fix = "gcloud sql instances patch INSTANCE --database-flags=cloudsql.logical_decoding=on"
-	case providerAzure:
-		fix = "az postgres flexible-server parameter set --name wal_level --value logical " +
-			"--resource-group GROUP --server-name SERVER, and restart it"
-	}
 	e.add(Finding{
 		Check: "wal-level", Object: serverObject, Level: LevelFault, Found: "wal_level = " + level,
-		Why: "the log lacks what logical decoding needs", Fix: fix,
+		Why: "the log lacks what logical decoding needs", Fix: e.provider.restart("wal_level", "logical"),
 	})
 	return nil
 }
@@ -109,7 +77,7 @@ func (e *examination) slotsLeft(ctx context.Context) error {
 	}
 	e.add(Finding{
 		Check: "replication-slots", Object: serverObject, Level: LevelFault, Found: found,
-		Why: "the stream's slot cannot be created", Fix: restart("max_replication_slots", strconv.Itoa(limit+4)),
+		Why: "the stream's slot cannot be created", Fix: e.provider.restart("max_replication_slots", strconv.Itoa(limit+4)),
 	})
 	return nil
 }
@@ -132,10 +100,10 @@ func (e *examination) sendersLeft(ctx context.Context) error {
 	}
 	if limit-used < needed {
 		f.Level, f.Why = LevelWarning, "an instance that stands by needs one too, and so does every physical standby"
-		if limit-used < needed-1 || used >= limit && !streaming {
+		if used >= limit && !streaming {
 			f.Level, f.Why = LevelFault, "the stream's connection is refused"
 		}
-		f.Fix = restart("max_wal_senders", strconv.Itoa(limit+4))
+		f.Fix = e.provider.restart("max_wal_senders", strconv.Itoa(limit+4))
 	}
 	e.add(f)
 	return nil

@@ -89,7 +89,7 @@ func (e *examination) retention(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.add(judgeRetention(e.slot, retained, limit))
+	e.add(judgeRetention(e.slot, retained, limit, e.provider))
 	return nil
 }
 
@@ -97,7 +97,7 @@ func (e *examination) retention(ctx context.Context) error {
 const nearLimit = 4
 
 // judgeRetention is about a slot for which the server keeps this many bytes of log, under this limit.
-func judgeRetention(slot Slot, retained int64, limit string) Finding {
+func judgeRetention(slot Slot, retained int64, limit string, p provider) Finding {
 	f := ok("slot-retention", quoted("slot", slot.Name),
 		fmt.Sprintf("keeps %s of write-ahead log (wal_status %s)", bytesText(retained), slot.WALStatus))
 	near := slot.SafeWALSize != nil && *slot.SafeWALSize < retained/nearLimit
@@ -114,7 +114,7 @@ func judgeRetention(slot Slot, retained int64, limit string) Finding {
 	}
 	f.Fix = "let the stream catch up (walrelay run; open-transactions below)"
 	if slot.SafeWALSize != nil {
-		f.Fix = reload("max_slot_wal_keep_size", bytesText(max(4*retained, 1<<30))) + "; then let the stream catch up"
+		f.Fix = p.reload("max_slot_wal_keep_size", bytesText(max(4*retained, 1<<30))) + "; then let the stream catch up"
 	}
 	return f
 }
@@ -145,7 +145,7 @@ func (e *examination) walLimit(ctx context.Context) error {
 		Found: "max_slot_wal_keep_size = -1 (unlimited)",
 		Why: "a relay that stays away fills the database's disk and stops every writer; with a limit it loses its slot " +
 			"instead, and rows must be published again. Set it below the free space of the disk, above what an outage writes",
-		Fix: reload("max_slot_wal_keep_size", "50GB"),
+		Fix: e.provider.reload("max_slot_wal_keep_size", "50GB"),
 	})
 	return nil
 }
@@ -166,7 +166,7 @@ func (e *examination) idleTimeout(ctx context.Context) error {
 		Check: "slot-idle-timeout", Object: serverObject, Level: LevelWarning,
 		Found: "idle_replication_slot_timeout = " + timeout,
 		Why:   "the slot is lost when no instance streams for that long, however little log it keeps",
-		Fix:   "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf()",
+		Fix:   e.provider.reload("idle_replication_slot_timeout", "0"),
 	})
 	return nil
 }

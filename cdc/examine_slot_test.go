@@ -125,7 +125,7 @@ func TestJudgeRetention(t *testing.T) {
 		"about to go":  {Slot{WALStatus: "unreserved", SafeWALSize: left(-1)}, LevelFault},
 		"limit passed": {Slot{WALStatus: "extended", SafeWALSize: left(0)}, LevelFault},
 	} {
-		f := judgeRetention(test.slot, 100, "1GB")
+		f := judgeRetention(test.slot, 100, "1GB", "")
 		require.Equal(t, test.level, f.Level, name)
 	}
 	require.Equal(t, LevelOK, judgeCatalogXmin(Slot{CatalogXminAge: 100}, 200).Level)

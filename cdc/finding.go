@@ -31,13 +31,3 @@ type Finding struct {
 func ok(check, object, found string) Finding {
 	return Finding{Check: check, Object: object, Level: LevelOK, Found: found}
 }
-
-// reload is the SQL that changes a setting which a running server takes over.
-func reload(setting, value string) string {
-	return "ALTER SYSTEM SET " + setting + " = " + quoteLiteral(value) + "; SELECT pg_reload_conf()"
-}
-
-// restart is the SQL that changes a setting which only a starting server takes over.
-func restart(setting, value string) string {
-	return "ALTER SYSTEM SET " + setting + " = " + quoteLiteral(value) + "; then restart PostgreSQL"
-}

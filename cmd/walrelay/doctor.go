@@ -78,6 +78,8 @@ var errFaults = errors.New("at least one fault was found")
 
 // examineSchema asks which migrations are missing.
 func (c *command) examineSchema(ctx context.Context) finding {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
 	f := finding{Side: sidePostgres, Check: "schema-version", Object: "schema walrelay", Level: levelOK}
 	db, err := c.openDatabase()
 	if err != nil {

@@ -33,7 +33,7 @@ type finding struct {
 // unknown is a finding that could not be had. The error is shown without the server's detail.
 func (f finding) unknown(err error) finding {
 	f.Level, f.Found = levelUnknown, "could not be looked at: "+cdc.Reason(err)
-	f.Why = "what is wrong here stays unseen"
+	f.Why, f.Fix = "what is wrong here stays unseen", "mend what is said of the connection and of privileges"
 	return f
 }
 
