@@ -45,7 +45,30 @@ func (s *Server) ResolveRelation(
 	if err := rows.Err(); err != nil {
 		return nil, false, Diagnose(fmt.Errorf("resolve relation: %w", err))
 	}
+	if m, err := s.resolveDetached(ctx, oid); m != nil || err != nil {
+		return m, m != nil, err
+	}
 	return nil, false, s.resolveForeign(ctx, oid, tableName(schema, table), exists)
+}
+
+// resolveDetached finds the outbox of a partition that retention has detached, or dropped.
+func (s *Server) resolveDetached(ctx context.Context, oid uint32) (*decoder.Mapping, error) {
+	var nsp, rel string
+	err := s.SQL.QueryRow(ctx, `
+		SELECT d ->> 'schema', d ->> 'table' FROM walrelay.streams, jsonb_array_elements(detached) AS d
+		WHERE (d ->> 'oid')::int8 = $1 LIMIT 1`, int64(oid)).Scan(&nsp, &rel)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil //nolint:nilnil // none is an answer
+	}
+	if err != nil {
+		return nil, Diagnose(fmt.Errorf("resolve relation: %w", err))
+	}
+	for i := range s.cfg.Mappings {
+		if m := &s.cfg.Mappings[i]; m.Schema == nsp && m.Table == rel {
+			return m, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // the outbox is configured no longer
 }
 
 // resolveForeign returns nil when the publication has somebody's reason to send rows that are no

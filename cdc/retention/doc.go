@@ -21,6 +21,11 @@
 //     published from again.
 //   - those that other transactions have locked.
 //
+// # Partitions
+//
+// Where an outbox is partitioned by ranges of the time column, and the role owns it, no rows are deleted but whole
+// partitions dropped: see dropPartitions.
+//
 // # What it costs
 //
 // Statements of few rows, each a transaction of its own, on a connection of its own, which does nothing for

@@ -198,10 +198,13 @@ func (k *Keeper) round(ctx context.Context, stream Stream) error {
 	return failed
 }
 
-// clean deletes one choice of rows. done is false when there was nothing to choose.
+// clean deletes one choice of rows, or drops one partition. done is false when there was nothing to do.
 func (k *Keeper) clean(ctx context.Context, stream Stream, t *table, since string) (done bool, err error) {
 	if err := t.mayDelete(); err != nil {
 		return false, err
+	}
+	if t.droppable {
+		return k.dropPartitions(ctx, stream, t, since)
 	}
 	chosen, err := k.choose(ctx, t, since)
 	if err != nil || len(chosen) == 0 {

@@ -16,6 +16,7 @@ import (
 type table struct {
 	decoder.Mapping
 
+	oid        uint32
 	name       string // qualified, quoted
 	id, idType string // of the id column, for SQL
 	column     string // the time column, quoted
@@ -25,6 +26,10 @@ type table struct {
 	readable bool // the role may SELECT
 	writable bool // the role may DELETE, and lock rows
 	role     string
+
+	// droppable says that whole partitions are dropped instead of rows deleted: each ends at some time of the
+	// column, none is the default partition (with which the server detaches none CONCURRENTLY), and the role owns all.
+	droppable bool
 }
 
 // Check verifies that every table has the column, and one of a type that is a time. It is for
@@ -43,16 +48,21 @@ func inspect(ctx context.Context, db *pgx.Conn, cfg *Config) ([]table, error) {
 			column: pgx.Identifier{cfg.Column}.Sanitize(),
 		}
 		err := db.QueryRow(ctx, `
-			SELECT coalesce(format_type(i.atttypid, i.atttypmod), ''), coalesce(format_type(a.atttypid, NULL), ''),
-				EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indkey[0] = a.attnum AND x.indisvalid
+			SELECT r.oid::int8, coalesce(format_type(i.atttypid, i.atttypmod), ''), coalesce(format_type(a.atttypid, NULL), ''),
+				EXISTS (SELECT FROM pg_index x WHERE x.indrelid = r.oid AND x.indkey[0] = a.attnum AND x.indisvalid
 					AND x.indpred IS NULL),
-				has_table_privilege(c.oid, 'SELECT'),
-				has_table_privilege(c.oid, 'DELETE') AND has_any_column_privilege(c.oid, 'UPDATE'), current_user::text
-			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-			LEFT JOIN pg_attribute i ON i.attrelid = c.oid AND i.attname = $3 AND NOT i.attisdropped
-			LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $4 AND NOT a.attisdropped
-			WHERE n.nspname = $1 AND c.relname = $2`, m.Schema, m.Table, m.ID, cfg.Column).
-			Scan(&t.idType, &t.columnType, &t.indexed, &t.readable, &t.writable, &t.role)
+				has_table_privilege(r.oid, 'SELECT'),
+				has_table_privilege(r.oid, 'DELETE') AND has_any_column_privilege(r.oid, 'UPDATE'), current_user::text,
+				EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = r.oid AND p.partstrat = 'r'
+						AND p.partnatts = 1 AND p.partattrs[0] = a.attnum)
+					AND pg_has_role(r.relowner, 'USAGE')
+					AND NOT EXISTS (SELECT FROM pg_inherits h JOIN pg_class c ON c.oid = h.inhrelid
+						WHERE h.inhparent = r.oid AND (NOT pg_has_role(c.relowner, 'USAGE') OR `+upperBound+` IS NULL))
+			FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace
+			LEFT JOIN pg_attribute i ON i.attrelid = r.oid AND i.attname = $3 AND NOT i.attisdropped
+			LEFT JOIN pg_attribute a ON a.attrelid = r.oid AND a.attname = $4 AND NOT a.attisdropped
+			WHERE n.nspname = $1 AND r.relname = $2`, m.Schema, m.Table, m.ID, cfg.Column).
+			Scan(&t.oid, &t.idType, &t.columnType, &t.indexed, &t.readable, &t.writable, &t.role, &t.droppable)
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue // the check of the publication has a message for that
 		}
@@ -90,7 +100,7 @@ func (t *table) checkColumn(name string) error {
 
 // mayDelete says which right the role lacks.
 func (t *table) mayDelete() error {
-	if t.readable && t.writable {
+	if t.readable && (t.writable || t.droppable) {
 		return nil
 	}
 	return fmt.Errorf("role %q may not delete from %s: GRANT SELECT, DELETE, UPDATE (%s) ON %s TO %s",
