@@ -95,7 +95,17 @@ var needed = map[string]needs{
 	}},
 	"docs/operations.md#exactly-once-refuses-to-start":                 {given: exactlyOnce, then: delivers},
 	"docs/operations.md#the-slot-is-lost-or-something-else-left-a-gap": {then: delivers},
-	"docs/operations.md#a-restored-backup":                             {then: delivers},
+	"docs/managed-services.md#amazon-rds-for-postgresql": {given: func(t *testing.T, w *world) {
+		roles(t, w)
+		w.sql(t, "CREATE ROLE rds_replication")
+	}},
+	"docs/managed-services.md#google-cloud-sql-for-postgresql":               {given: roles},
+	"docs/managed-services.md#azure-database-for-postgresql-flexible-server": {given: roles},
+	"docs/upgrades.md#drain":               {given: running, replace: map[string]string{"LSN": "0/0"}},
+	"docs/upgrades.md#by-a-copy":           {then: delivers},
+	"docs/upgrades.md#by-pg_upgrade":       {then: delivers},
+	"docs/upgrades.md#blue-and-green":      {then: delivers},
+	"docs/operations.md#a-restored-backup": {then: delivers},
 	"docs/operations.md#the-stream-is-stuck-at-an-event": {
 		given:   stuck,
 		replace: map[string]string{"POSITION": "$AT"},
