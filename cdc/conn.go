@@ -111,6 +111,11 @@ func (s *Server) StatusInterval() time.Duration {
 	return min(s.cfg.StatusInterval, s.WALSenderTimeout/3)
 }
 
+// Connect opens a connection for queries, with the session settings of a stream: values print as they do
+// in the log. Of the configuration it needs ConnString, ConnectTimeout and ReceiveTimeout; without the last,
+// an answer may take as long as it likes.
+func Connect(ctx context.Context, cfg *Config) (*pgx.Conn, error) { return connectSQL(ctx, cfg) }
+
 // connectSQL opens a connection for queries, to the first host that passes the checks.
 func connectSQL(ctx context.Context, cfg *Config, checks ...pgconn.ValidateConnectFunc) (*pgx.Conn, error) {
 	config, err := connConfig(cfg, sqlSettings())

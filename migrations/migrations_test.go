@@ -39,7 +39,9 @@ func printed(t *testing.T) string {
 }
 
 func all() []string {
-	return []string{"00001_outbox", "00002_streams", "00003_state_epoch", "00004_pause", "00007_retention"}
+	return []string{
+		"00001_outbox", "00002_streams", "00003_state_epoch", "00004_pause", "00005_replays", "00007_retention",
+	}
 }
 
 func requireApplied(t *testing.T, db *sql.DB) {

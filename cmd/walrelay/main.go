@@ -55,6 +55,7 @@ type cli struct {
 	Slot    slotCommand    `cmd:"" help:"Look at the replication slot, create, drop or advance it."`
 	Status  statusCommand  `cmd:"" help:"Show the stream live: state, lag, rate, slot, instances."`
 	Tail    tailCommand    `cmd:"" help:"Print events as they would be published, from now on, on a temporary slot."`
+	Replay  replayCommand  `cmd:"" help:"Publish rows of the outbox tables again."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 
