@@ -27,7 +27,8 @@ func exposition(t *testing.T) string {
 		Status: func() monitor.Status {
 			return monitor.Status{
 				State: monitor.Streaming, LastReceived: now, LastEvent: now, LastProgress: now, LastConfirmed: now,
-				Troubles: []monitor.Trouble{{Object: "topic orders", Since: now, Kind: "missing"}},
+				Retention: &monitor.Retention{Oldest: now, LastRun: now},
+				Troubles:  []monitor.Trouble{{Object: "topic orders", Since: now, Kind: "missing"}},
 			}
 		},
 		Lag: func(context.Context) (monitor.Lag, error) {

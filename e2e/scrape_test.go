@@ -11,14 +11,16 @@ import (
 	"github.com/walrelay/walrelay/testenv"
 )
 
-// Every metric that an alert or a panel names is in a scrape of the program, with a topic missing and the slot's log
-// limited, since two metrics are there only then; and every one carries stream and slot.
+// Every metric that an alert or a panel names is in a scrape of the program, with a topic missing, the slot's log
+// limited and retention on, since some are there only then; and every one carries stream and slot.
 func TestScrape_HasWhatAlertsAndPanelsName(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartPostgres(t, 18, testenv.Config{
 		Settings: map[string]string{"max_slot_wal_keep_size": "1GB"},
 	})
 	s := newSetup(t, server, testenv.Kafka(t), 1)
+	s.set("WALRELAY_RETENTION", "24h")
+	s.db.Exec(t, "CREATE INDEX ON public.outbox (created_at)") // tells the oldest row
 	s.relay()
 	s.insert(1, "k", "{}")
 	require.Eventually(t, func() bool { return s.metric("walrelay_events_total", "") == 1 }, wait, tick)
@@ -27,6 +29,7 @@ func TestScrape_HasWhatAlertsAndPanelsName(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, body := s.get("/metrics")
 		return strings.Contains(body, "\nwalrelay_trouble_seconds{") &&
+			strings.Contains(body, "\nwalrelay_retention_oldest_row_seconds{") &&
 			strings.Contains(body, "\nwalrelay_published_events_total{")
 	}, wait, tick)
 
