@@ -1,9 +1,11 @@
 package cdc
 
 import (
+	"context"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/walrelay/walrelay/testenv"
@@ -47,6 +49,17 @@ func TestExamine_MovedSlot(t *testing.T) {
 		require.Contains(t, f.Found, "is gone")
 		require.Contains(t, f.Fix, "walrelay stream new-epoch orders")
 	})
+}
+
+func TestExamine_StartCheck(t *testing.T) {
+	t.Parallel()
+	_, cfg := newStream(t, 18)
+	cfg.Check = func(context.Context, *pgx.Conn) error {
+		return &FatalError{Object: "table events", Problem: "has no column", Remedy: "add it"}
+	}
+	f := found(t, examine(t, cfg), "start-check")
+	require.Equal(t, LevelFault, f.Level)
+	require.Equal(t, "table events: has no column, add it", f.Object+": "+f.Found+", "+f.Fix)
 }
 
 func TestExamine_StreamDiffers(t *testing.T) {

@@ -2,6 +2,7 @@ package cdc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -11,6 +12,7 @@ func (e *examination) streamChecks() []check {
 		{"stream", object, e.stream},
 		{"dead-letters", object, e.deadLetters},
 		{"verdicts", object, e.verdicts},
+		{"start-check", object, e.startCheck},
 	}
 }
 
@@ -122,5 +124,22 @@ func (e *examination) verdicts(ctx context.Context) error {
 			Fix:   "walrelay run, unless an instance runs; walrelay stream show lists them",
 		})
 	}
+	return nil
+}
+
+// startCheck makes the check that a start makes for what runs beside the stream.
+func (e *examination) startCheck(ctx context.Context) error {
+	if e.cfg.Check == nil {
+		return nil
+	}
+	err := e.cfg.Check(ctx, e.server.SQL)
+	fatal, is := errors.AsType[*FatalError](err)
+	if !is {
+		return err
+	}
+	e.add(Finding{
+		Check: "start-check", Object: fatal.Object, Level: LevelFault, Found: fatal.Problem,
+		Why: "the stream does not start", Fix: fatal.Remedy,
+	})
 	return nil
 }

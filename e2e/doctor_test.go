@@ -122,4 +122,10 @@ func TestDoctor_FindsFaults(t *testing.T) {
 	require.Equal(t, "fault", level, found)
 	s.set("WALRELAY_TOPIC", s.prefix+"{aggregatetype}")
 	require.Zero(t, s.doctor().code)
+
+	s.set("WALRELAY_RETENTION", "1h")
+	s.set("WALRELAY_RETENTION_COLUMN", "absent")
+	level, found = s.doctor().level("postgresql", "start-check")
+	require.Equal(t, "fault", level)
+	require.Contains(t, found, "absent")
 }

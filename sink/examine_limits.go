@@ -123,11 +123,14 @@ func (x *examiner) ours(e sarama.QuotaEntityComponent) bool {
 // clock says what cannot be known: no answer that sarama reads carries the broker's time unless
 // something is written. What the skew may be is in the topics' configuration.
 func (x *examiner) clock() {
+	why := "the brokers refuse a record whose timestamp, the commit's on the database's clock, is too far ahead of theirs"
+	if len(x.ahead) > 0 {
+		why += "; allowed are " + strings.Join(x.ahead, ", ")
+	}
 	x.add(Finding{
 		Check: "clock-skew", Object: "brokers", Level: LevelUnknown,
 		Found: "Kafka tells its time only in what it writes, and nothing is written here",
-		Why: "the brokers refuse a record whose timestamp, the commit's on the database's clock, is too far ahead of " +
-			"theirs; allowed are " + strings.Join(x.ahead, ", "),
-		Fix: "keep the clocks of the brokers and of the database in step, by NTP",
+		Why:   why,
+		Fix:   "keep the clocks of the brokers and of the database in step, by NTP",
 	})
 }

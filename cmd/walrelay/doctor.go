@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/cdc/retention"
 	"github.com/walrelay/walrelay/decoder"
 	"github.com/walrelay/walrelay/migrations"
 	"github.com/walrelay/walrelay/sink"
@@ -48,6 +49,10 @@ func (c *doctorCommand) Run(ctx context.Context, cmd *command) error {
 		return err
 	}
 	cdcConfig := cmd.settings.cdcConfig(zap.NewNop(), sinkConfig.Topic.Columns())
+
+	if cmd.settings.Retention.Value > 0 {
+		cdcConfig.Check = retention.New(cmd.settings.retentionConfig(zap.NewNop())).Check
+	}
 
 	brokers := make(chan diagnosis, 1)
 	versions := make(chan finding, 1)
@@ -118,7 +123,7 @@ func previewRows(config sink.Config, sample cdc.Sample) diagnosis {
 			continue
 		}
 		rec := preview.Record(ev)
-		f.Found = fmt.Sprintf("the largest of %d rows looked at becomes: %s", table.Rows, describe(rec))
+		f.Found = fmt.Sprintf("the largest of %d rows looked at becomes: %s", table.Rows, describe(rec, ev.Timestamp != nil))
 		if rec.Fault != nil {
 			f.Level, f.Found = levelFault, rec.Fault.Error()
 			f.Why = "such a row is an event that cannot be delivered: WALRELAY_ON_POISON says what becomes of it"

@@ -86,10 +86,10 @@ func TestDescribe_ShowsNoValue(t *testing.T) {
 	shown := describe(preview.Record(rows.Event([][]byte{
 		[]byte("7"), []byte("secret-key"), []byte("secret-payload"), []byte("created"), []byte(`{"tenant":"secret"}`),
 		[]byte("orders"),
-	})))
+	})), false)
 	require.Contains(t, shown, `topic shop.orders, a key, a payload, id "7", type "created", headers tenant, `)
 	require.NotContains(t, shown, "secret")
-	shown = describe(preview.Record(rows.Event([][]byte{[]byte("7"), nil, nil, nil, nil, []byte("orders")})))
+	shown = describe(preview.Record(rows.Event([][]byte{[]byte("7"), nil, nil, nil, nil, []byte("orders")})), false)
 	require.Contains(t, shown, "a null key (the partition comes from the id), no payload (a tombstone)")
 
 	report := previewRows(sink.Config{Stream: "s", Topic: template}, cdc.Sample{Tables: []cdc.SampledTable{{Mapping: m}}})

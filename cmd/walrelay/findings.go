@@ -97,15 +97,15 @@ func (d diagnosis) writeText(w io.Writer) error {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "%d ok, %d warnings, %d faults, %d not looked at\n",
+	fmt.Fprintf(&b, "%d ok, %d warning, %d fault, %d unknown\n",
 		d.count(levelOK), d.count(levelWarning), d.count(levelFault), d.count(levelUnknown))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 // describe tells the shape of a record. What an application wrote into key, payload and headers stays out,
-// but for the names of headers, the id and the type.
-func describe(rec sink.Record) string {
+// but for the names of headers, the id, the type and, if it is mapped, the timestamp.
+func describe(rec sink.Record, timed bool) string {
 	key := "a key"
 	if rec.Key == nil {
 		key = "a null key (the partition comes from the id)"
@@ -133,7 +133,7 @@ func describe(rec sink.Record) string {
 	if len(headers) > 0 {
 		parts = append(parts, "headers "+strings.Join(headers, " "))
 	}
-	if !rec.Timestamp.IsZero() && rec.Timestamp.Unix() > 0 {
+	if timed { // otherwise it will be the commit's
 		parts = append(parts, "timestamp "+rec.Timestamp.UTC().Format(time.RFC3339))
 	}
 	return strings.Join(append(parts, fmt.Sprintf("%d bytes", rec.Size)), ", ")
