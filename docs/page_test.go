@@ -101,10 +101,26 @@ func spans(line string, number int) (steps []step) {
 	line = strings.ReplaceAll(line, `\|`, "|") // in a table
 	for language, pattern := range map[string]*regexp.Regexp{"sh": span, "sql": spanSQL, "replication": spanReplication} {
 		for _, found := range pattern.FindAllStringSubmatch(line, -1) {
-			steps = append(steps, step{line: number, language: language, text: found[1]})
+			for _, text := range each(language, found[1]) {
+				steps = append(steps, step{line: number, language: language, text: text})
+			}
 		}
 	}
 	return steps
+}
+
+var choice = regexp.MustCompile(`[a-z-]+(\|[a-z-]+)+`)
+
+// each are the commands that one with a choice, as in up|status|print, stands for.
+func each(language, text string) (all []string) {
+	found := choice.FindStringIndex(text)
+	if language != "sh" || found == nil {
+		return []string{text}
+	}
+	for word := range strings.SplitSeq(text[found[0]:found[1]], "|") {
+		all = append(all, text[:found[0]]+word+text[found[1]:])
+	}
+	return all
 }
 
 var dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`)

@@ -73,7 +73,7 @@ func exactlyOnce(t *testing.T, w *world) {
 var needed = map[string]needs{
 	"docs/guarantees.md#nothing-is-skipped-silently": {
 		given:   stuck,
-		replace: map[string]string{"POSITION": "$AT", "retry|skip|dead-letter": "skip"},
+		replace: map[string]string{"POSITION": "$AT"},
 	},
 	"docs/operations.md#before-the-first-start": {
 		given: func(t *testing.T, w *world) { w.sql(t, "CREATE ROLE shop LOGIN") },
