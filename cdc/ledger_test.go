@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
 	"github.com/walrelay/walrelay/checkpoint"
@@ -161,5 +162,63 @@ func TestRegistry_BeginOnce(t *testing.T) {
 		sum, err := s.Registry().Summary(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, reg.Created+100, sum.Confirmed)
+	})
+}
+
+func TestRegistry_Letters(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		_, cfg := newStream(t, major)
+		register(t, cfg)
+		r, ctx := dial(t, cfg).Registry(), t.Context()
+		at := func(lsn uint64) checkpoint.Position {
+			return checkpoint.Position{Epoch: 1, Timeline: 1, LSN: pglogrepl.LSN(lsn)}
+		}
+		one, other := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+		require.NoError(t, r.RecordPoison(ctx, []checkpoint.Poison{
+			{Position: at(30), EventID: "3", Topic: "a", KeyDigest: one, Action: checkpoint.DeadLettered},
+			{
+				Position: at(10), EventID: "1", Topic: "a", KeyDigest: one, PayloadDigest: other, Action: checkpoint.DeadLettered,
+				Reason: "why", Size: 7,
+			},
+			{Position: at(20), EventID: "2", Topic: "a", KeyDigest: other, Action: checkpoint.Unfit},
+		}, true))
+		letters, err := r.Letters(ctx, false)
+		require.NoError(t, err)
+		var ids []string
+		for _, l := range letters {
+			ids = append(ids, l.EventID)
+			require.True(t, l.Redriven.IsZero())
+		}
+		require.Equal(t, []string{"1", "2", "3"}, ids, "oldest first")
+		require.Equal(t, "why", letters[0].Reason)
+		require.EqualValues(t, 7, letters[0].Size)
+		require.Equal(t, one, letters[0].KeyDigest)
+		require.Equal(t, other, letters[0].PayloadDigest)
+
+		require.NoError(t, r.RecordRedriven(ctx, at(10)))
+		require.NoError(t, r.RecordRedriven(ctx, at(20)))
+		letters, err = r.Letters(ctx, false)
+		require.NoError(t, err)
+		require.Len(t, letters, 1)
+		letters, err = r.Letters(ctx, true)
+		require.NoError(t, err)
+		require.Len(t, letters, 3)
+		require.WithinDuration(t, time.Now(), letters[0].Redriven, time.Hour)
+		require.NotEmpty(t, letters[0].RedrivenBy)
+
+		keys, err := r.ReleaseKeys(ctx)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, keys, "the one of which nothing is left")
+		dead, err := r.DeadKeys(ctx)
+		require.NoError(t, err)
+		require.Equal(t, map[checkpoint.DeadKey]struct{}{{Topic: "a", KeyDigest: [32]byte(one)}: {}}, dead)
+
+		held, err := r.HoldLetters(ctx)
+		require.NoError(t, err)
+		require.True(t, held)
+		second := dial(t, cfg).Registry()
+		held, err = second.HoldLetters(ctx)
+		require.NoError(t, err)
+		require.False(t, held)
 	})
 }

@@ -12,16 +12,18 @@ import (
 
 // Letter is what is recorded of an event that did not reach its topic.
 type Letter struct {
-	Position  checkpoint.Position
-	EventID   string
-	Table     string // as decoder.Mapping.Name has it
-	Topic     string // that the event was meant for; empty: none could be derived
-	KeyDigest []byte // SHA-256; nil for a null key
-	Size      int64  // bytes of the record as it would have been produced
-	Reason    string
-	Action    checkpoint.Action
-	Follow    bool // later events of its key go to the dead-letter topic too
-	Recorded  time.Time
+	Position checkpoint.Position
+	EventID  string
+	Table    string // as decoder.Mapping.Name has it
+	Topic    string // that the event was meant for; empty: none could be derived
+	// KeyDigest and PayloadDigest are SHA-256; nil for a null key or payload.
+	KeyDigest, PayloadDigest []byte
+
+	Size     int64 // bytes of the record as it would have been produced
+	Reason   string
+	Action   checkpoint.Action
+	Follow   bool // later events of its key go to the dead-letter topic too
+	Recorded time.Time
 
 	Redriven   time.Time // when it was published after all; zero: it was not
 	RedrivenBy string    // database role
@@ -30,7 +32,8 @@ type Letter struct {
 // Letters returns the stream's, oldest first: with all of them also those that were redriven.
 func (r *Registry) Letters(ctx context.Context, all bool) ([]Letter, error) {
 	rows, err := r.db.Query(ctx, `
-		SELECT position, event_id, table_name, topic, key_digest, size, reason, action, follow, recorded_at,
+		SELECT position, event_id, table_name, topic, key_digest, payload_digest, size, reason, action,
+			follow, recorded_at,
 			coalesce(redriven_at, '0001-01-01 00:00:00+00'), coalesce(redriven_by, '')
 		FROM walrelay.dead_letters WHERE stream = $1 AND ($2 OR redriven_at IS NULL)
 		ORDER BY position COLLATE "C"`, r.stream, all)
@@ -39,8 +42,8 @@ func (r *Registry) Letters(ctx context.Context, all bool) ([]Letter, error) {
 	}
 	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Letter, err error) {
 		var position string
-		err = row.Scan(&position, &l.EventID, &l.Table, &l.Topic, &l.KeyDigest, &l.Size, &l.Reason, &l.Action, &l.Follow,
-			&l.Recorded, &l.Redriven, &l.RedrivenBy)
+		err = row.Scan(&position, &l.EventID, &l.Table, &l.Topic, &l.KeyDigest, &l.PayloadDigest, &l.Size, &l.Reason,
+			&l.Action, &l.Follow, &l.Recorded, &l.Redriven, &l.RedrivenBy)
 		if err == nil {
 			l.Position, err = checkpoint.ParsePosition(position)
 		}

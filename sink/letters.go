@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 // concurrent use, and every request is limited by the configuration's Timeout.
 type Letters struct {
 	cfg    *Config
+	conf   *sarama.Config
 	dial   *dialer
 	cancel context.CancelFunc
 	admin  *admin
@@ -33,7 +35,7 @@ type LetterPlace struct {
 }
 
 // ErrNoLetter says that the dead-letter topic does not have a letter, or not any more.
-var ErrNoLetter = errors.New("the dead-letter topic does not have it: removed by its retention, or the topic was deleted")
+var ErrNoLetter = errors.New("the dead-letter topic does not have it: removed by its retention, or deleted")
 
 // OpenLetters prepares to read letters. It connects to nobody. ctx bounds the time until Close.
 func OpenLetters(ctx context.Context, cfg Config) (*Letters, error) {
@@ -43,10 +45,12 @@ func OpenLetters(ctx context.Context, cfg Config) (*Letters, error) {
 		cfg: &cfg, dial: &dialer{ctx: ctx, timeout: cfg.Timeout}, cancel: cancel, admin: newAdmin(cfg.Brokers),
 		links: map[string]*link{}, places: map[checkpoint.Position]LetterPlace{},
 	}
-	if err := l.admin.open(&cfg, l.dial); err != nil {
+	var err error
+	if l.conf, err = cfg.sarama(ctx, l.dial); err != nil {
 		cancel()
 		return nil, err
 	}
+	l.admin.open(&cfg, l.conf, l.dial)
 	return l, nil
 }
 
@@ -95,7 +99,8 @@ func (l *Letters) Read(ctx context.Context, p checkpoint.Position) (*decoder.Eve
 		return nil, ErrNoLetter
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read dead letter at %s-%d, offset %d: %w", l.cfg.DeadTopic, place.Partition, place.Offset, err)
+		return nil, fmt.Errorf("read dead letter at %s-%d, offset %d: %w",
+			l.cfg.DeadTopic, place.Partition, place.Offset, err)
 	}
 	for _, b := range batches(block) {
 		for _, r := range b.Records {
@@ -172,9 +177,7 @@ func (l *Letters) scan(ctx context.Context, partition int32) error {
 func (l *Letters) note(pending map[int64]map[checkpoint.Position]LetterPlace, partition int32, b *sarama.RecordBatch) {
 	if b.Control {
 		if commits(b) {
-			for p, place := range pending[b.ProducerID] {
-				l.places[p] = place
-			}
+			maps.Copy(l.places, pending[b.ProducerID])
 		}
 		delete(pending, b.ProducerID)
 		return
@@ -221,9 +224,7 @@ func (l *Letters) to(ctx context.Context, partition int32) (*link, error) {
 	}
 	if l.links[addr] == nil {
 		to := newLink(func(context.Context) ([]string, error) { return []string{addr}, nil })
-		if err := to.open(l.cfg, l.dial); err != nil {
-			return nil, err
-		}
+		to.open(l.cfg, l.conf, l.dial)
 		l.links[addr] = to
 	}
 	return l.links[addr], nil
@@ -313,7 +314,8 @@ func letterEvent(b *sarama.RecordBatch, r *sarama.Record) (*decoder.Event, error
 		}
 	}
 	if object != nil {
-		ev.Headers = append(object, '}')
+		object = append(object, '}')
+		ev.Headers = object
 	}
 	if ev.ID == nil {
 		ev.Fault = errors.New("the event has no id")

@@ -64,7 +64,8 @@ func TestLetters_BecomeTheirEvents(t *testing.T) {
 				func(ev *decoder.Event) { ev.Type, ev.TraceParent = []byte("paid"), []byte("00-1-2-01") },
 				func(ev *decoder.Event) { ev.Type = []byte{} },
 				func(ev *decoder.Event) {
-					ev.Headers = []byte(`{"a": "\" \\ \n \u0001 ü", "b": null, "c": 1.0, "a": "", "d": {"e": [1]}, "traceparent": "x"}`)
+					ev.Headers = []byte(`{"a": "\" \\ \n \u0001 ü", "b": null, "c": 1.0, "a": "", "d": {"e": [1]}, ` +
+						`"traceparent": "x"}`)
 				},
 				func(ev *decoder.Event) { ev.Headers = []byte("{\"x\": \"\xff\\t\"}") },
 				func(ev *decoder.Event) { ev.Timestamp = []byte("2026-01-02 12:04:05.123456+01") },
