@@ -53,6 +53,27 @@ func sessions(t *testing.T, w *world) {
 // roles has those of walrelay and of its application.
 func roles(t *testing.T, w *world) { w.sql(t, "CREATE ROLE walrelay LOGIN; CREATE ROLE shop LOGIN") }
 
+// lettered has an event that was too large for its topic.
+func lettered(t *testing.T, w *world) {
+	w.env["WALRELAY_ON_POISON"] = "dead-letter"
+	w.cluster.CreateTopic(t, "outbox.event.parcel", 1, map[string]string{"max.message.bytes": "1000"})
+	w.sh(t, "walrelay run")
+	w.sql(t, `INSERT INTO outbox (aggregatetype, aggregateid, type, payload)
+		VALUES ('parcel', '1', 'created', to_jsonb(repeat('x', 2000)))`)
+	require.True(t, waitFor(func() bool {
+		return w.conn.QueryRow(t.Context(), "SELECT position FROM walrelay.dead_letters").Scan(new(string)) == nil
+	}))
+	var position string
+	require.NoError(t, w.conn.QueryRow(t.Context(), "SELECT position FROM walrelay.dead_letters").Scan(&position))
+	w.env["AT"] = position
+}
+
+// redriven expects that it reached its topic.
+func redriven(t *testing.T, w *world) {
+	require.Contains(t, w.output, `"redriven_by"`)
+	require.Len(t, w.cluster.Consume(t, "outbox.event.parcel").WaitFor(t, 1, wait)[0].Value, 2002)
+}
+
 // delivers starts the stream, unless it runs, and has it deliver one more event.
 func delivers(t *testing.T, w *world) {
 	if len(w.runs(t)) == 0 {
@@ -93,6 +114,11 @@ var needed = map[string]needs{
 	"docs/operations.md#walrelayignored": {given: func(t *testing.T, w *world) {
 		w.sql(t, "CREATE TABLE name (); ALTER PUBLICATION walrelay ADD TABLE name")
 	}},
+	"docs/operations.md#dead-letters": {
+		given:   lettered,
+		replace: map[string]string{"POSITION": "$AT"},
+		then:    redriven,
+	},
 	"docs/operations.md#exactly-once-refuses-to-start":                 {given: exactlyOnce, then: delivers},
 	"docs/operations.md#the-slot-is-lost-or-something-else-left-a-gap": {then: delivers},
 	"docs/managed-services.md#amazon-rds-for-postgresql": {given: func(t *testing.T, w *world) {

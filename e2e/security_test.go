@@ -117,7 +117,8 @@ func TestSecurity_Rows(t *testing.T) {
 		keepsSecrets(t, relay.Log())
 		var ledger string
 		require.NoError(t, s.db.QueryRow(t, "SELECT string_agg(d::text, ' ') FROM walrelay.dead_letters d").Scan(&ledger))
-		keepsSecrets(t, ledger)
+		keepsSecrets(t, ledger, s.run("deadletters", "list", "--all", "--json"),
+			s.fails(1, "deadletters", "redrive", "--all", "--dry-run"), s.fails(1, "deadletters", "redrive", "--all"))
 	})
 }
 

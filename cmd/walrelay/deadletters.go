@@ -10,7 +10,8 @@ import (
 )
 
 type lettersCommand struct {
-	List lettersListCommand `cmd:"" help:"List events that did not reach their topic."`
+	List    lettersListCommand    `cmd:"" help:"List events that did not reach their topic."`
+	Redrive lettersRedriveCommand `cmd:"" help:"Publish such events to their topic after all, beside the stream."`
 }
 
 type lettersListCommand struct {

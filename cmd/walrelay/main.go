@@ -56,7 +56,7 @@ type cli struct {
 	Status  statusCommand  `cmd:"" help:"Show the stream live: state, lag, rate, slot, instances."`
 	Tail    tailCommand    `cmd:"" help:"Print events as they would be published, from now on, on a temporary slot."`
 	Replay  replayCommand  `cmd:"" help:"Publish rows of the outbox tables again."`
-	Letters lettersCommand `cmd:"" name:"deadletters" help:"Events that did not reach their topic."`
+	Letters lettersCommand `cmd:"" name:"deadletters" help:"Events that did not reach their topic: list, and redrive."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 
