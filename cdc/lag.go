@@ -109,5 +109,6 @@ func (l *LagReader) query(ctx context.Context) (Lag, error) {
 	lag.Active, lag.ActivePID = slot.ActivePID != 0, slot.ActivePID
 	lag.WALStatus, lag.InvalidationReason = slot.WALStatus, slot.InvalidationReason
 	lag.SafeWALSize, lag.CatalogXminAge = slot.SafeWALSize, slot.CatalogXminAge
-	return lag, nil
+	lag.Instances, err = readInstances(ctx, l.conn, l.cfg.Slot, slot.ActivePID)
+	return lag, err
 }

@@ -31,6 +31,10 @@ type Status struct {
 	Since  time.Time // when State was entered
 	Reason string    // why the stream is not streaming; empty when it is
 
+	// Backend is the server's process that serves this instance: the WAL sender once it has the slot, a
+	// session that does nothing else while it stands by. 0: none.
+	Backend int32
+
 	SystemID string
 	Epoch    uint32
 	Timeline uint32 // of the server's current session
@@ -83,6 +87,9 @@ type Lag struct {
 	InvalidationReason string // PostgreSQL 16 says "conflict", 17 and later the reason; empty when valid
 	SafeWALSize        *int64 // bytes until the slot may be lost, negative when that is due; nil: no limit
 	CatalogXminAge     int64  // transactions
+
+	// Instances are the active session and those that wait for the slot; nil when the role may not see them.
+	Instances []Instance
 
 	ServerTime time.Time // the server's clock when it answered
 }

@@ -28,6 +28,7 @@ type Stream struct {
 	holder int32           // process that holds the slot, as last logged
 
 	checked bool // Config.Check has passed
+	presence presence // while standing by
 }
 
 // New returns a stream. It does no I/O. The configuration must be valid.
@@ -37,6 +38,7 @@ func New(cfg Config, sink Sink) (*Stream, error) {
 	}
 	s := &Stream{cfg: cfg, log: cfg.Logger, sink: sink, board: newBoard(&cfg), seen: &witness{}, warned: map[string]bool{}}
 	s.lag = NewLagReader(&s.cfg)
+	s.presence = presence{cfg: &s.cfg, log: s.log}
 	return s, nil
 }
 
@@ -57,6 +59,7 @@ func (s *Stream) Run(ctx context.Context) error {
 	if warnings, err := TLSWarnings(s.cfg.ConnString); err == nil { // else a session says what is wrong
 		s.warn(warnings)
 	}
+	defer s.presence.hide(ctx)
 	for attempt := 0; ; {
 		began := time.Now()
 		streamed, err := s.session(ctx)
@@ -99,7 +102,10 @@ func (s *Stream) holdOff(ctx context.Context, err error, attempt int) bool {
 			s.log.Info("standing by: another session holds the slot", zap.Int32("pid", active.PID))
 		}
 		s.holder = active.PID
+		s.serve(s.presence.show(ctx))
 	} else {
+		s.presence.hide(ctx)
+		s.serve(0)
 		s.board.fail(kindOf(err), err)
 		s.board.enter(StateConnecting, err.Error())
 		s.log.Warn("stream interrupted, trying again",
@@ -114,6 +120,9 @@ func (s *Stream) holdOff(ctx context.Context, err error, attempt int) bool {
 		return true
 	}
 }
+
+// serve notes the server's process that serves this instance.
+func (s *Stream) serve(pid int32) { s.board.update(func(st *Status) { st.Backend = pid }) }
 
 // backoff is the pause after the attempt: doubling from BackoffMin to BackoffMax, the upper half random.
 func backoff(cfg *Config, attempt int) time.Duration {
@@ -170,6 +179,8 @@ func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
 	if err := server.StartReplication(ctx, found.Confirmed); err != nil {
 		return false, err
 	}
+	s.presence.hide(ctx)
+	s.serve(int32(server.Repl.PID()))
 	reg, err := server.Claim(ctx)
 	if err != nil {
 		return false, err

@@ -32,7 +32,7 @@ func exposition(t *testing.T) string {
 			}
 		},
 		Lag: func(context.Context) (monitor.Lag, error) {
-			return monitor.Lag{WALStatus: "reserved", SafeWALBytes: new(int64)}, nil
+			return monitor.Lag{WALStatus: "reserved", SafeWALBytes: new(int64), Instances: []monitor.Instance{}}, nil
 		},
 	})
 	require.NoError(t, err)

@@ -39,7 +39,10 @@ func healthyLag() Lag {
 	return Lag{
 		Current: 0x1_0000_0400, ConfirmedFlush: 0x1_0000_0100, Restart: 0x1_0000_0000,
 		ConfirmedBytes: 0x300, RetainedBytes: 0x400, Active: true, WALStatus: "reserved", SafeWALBytes: new(int64(4096)),
-		CatalogXminAge: 12, ServerTime: noon().Add(ahead),
+		CatalogXminAge: 12, Instances: []Instance{
+			{PID: 42, Active: true, Application: "walrelay", Client: "10.0.0.3", Since: noon(), State: "streaming"},
+			{PID: 43, Application: "walrelay standby orders_slot", Client: "10.0.0.4", Since: noon()},
+		}, ServerTime: noon().Add(ahead),
 	}
 }
 

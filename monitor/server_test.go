@@ -72,6 +72,7 @@ func TestMetrics_Values(t *testing.T) {
 		`walrelay_slot_wal_status{status="lost"}`:          "0",
 		"walrelay_slot_safe_wal_bytes":                     "4096",
 		"walrelay_slot_catalog_xmin_age":                   "12",
+		"walrelay_slot_standbys":                           "1",
 		`walrelay_state{state="streaming"}`:                "1",
 		`walrelay_state{state="stuck"}`:                    "0",
 		"walrelay_ready":                                   "1",

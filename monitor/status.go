@@ -35,6 +35,9 @@ type Status struct {
 	Since  time.Time `json:"since"` // when State was entered
 	Reason string    `json:"reason,omitempty"`
 
+	// Backend is the server's process that serves this instance.
+	Backend int32 `json:"backend_pid,omitempty"`
+
 	SystemID string `json:"system_id,omitempty"`
 	Epoch    uint32 `json:"epoch"`
 	Timeline uint32 `json:"timeline"`
@@ -127,7 +130,30 @@ type Lag struct {
 	SafeWALBytes       *int64 `json:"safe_wal_bytes,omitempty"` // until the slot may be lost; nil: no limit
 	CatalogXminAge     int64  `json:"catalog_xmin_age"`
 
+	// Instances are those at the slot, the active one first; null when the server does not show them.
+	Instances []Instance `json:"instances"`
+
 	ServerTime time.Time `json:"server_time"` // the server's clock when it answered
+}
+
+// Instance is a walrelay process at the slot, as the server sees it. What the role may not see is left out.
+type Instance struct {
+	PID         int32     `json:"pid"`    // of the server's process
+	Active      bool      `json:"active"` // it reads the slot; others wait for it
+	Application string    `json:"application_name,omitempty"`
+	Client      string    `json:"client_addr,omitempty"`
+	Since       time.Time `json:"since,omitzero"`  // the server's clock
+	State       string    `json:"state,omitempty"` // of the active one: startup, catchup, streaming, stopping
+}
+
+// Standbys counts the instances that wait for the slot; known is false where the server does not show them.
+func (l *Lag) Standbys() (n int, known bool) {
+	for _, i := range l.Instances {
+		if !i.Active {
+			n++
+		}
+	}
+	return n, l.Instances != nil
 }
 
 // SecondsBehind is the age of the oldest unsettled transaction, both times on the server's clock; 0

@@ -117,7 +117,7 @@ func TestShown_CarriesEverything(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	shown := shownStatus(cdc.Status{
-		State: cdc.StateStuck, Since: now, Reason: "r", SystemID: "s", Epoch: 1, Timeline: 2,
+		State: cdc.StateStuck, Since: now, Reason: "r", Backend: 14, SystemID: "s", Epoch: 1, Timeline: 2,
 		Received: 3, Frontier: 4, Confirmed: 5, InFlightEvents: 6, InFlightBytes: 7,
 		OldestUnsettled: now, ClockOffset: 8, LastReceived: now, LastEvent: now, LastProgress: now,
 		LastConfirmed: now, LastTick: now,
@@ -138,6 +138,7 @@ func TestShown_CarriesEverything(t *testing.T) {
 	require.Empty(t, zeroFields(t, shownLag(cdc.Lag{
 		Current: 1, ConfirmedFlush: 2, Restart: 3, ConfirmedBytes: 4, RetainedBytes: 5, Active: true, ActivePID: 6,
 		WALStatus: "lost", InvalidationReason: "x", SafeWALSize: new(int64(7)), CatalogXminAge: 8, ServerTime: now,
+		Instances: []cdc.Instance{{PID: 9, Active: true, Application: "a", Client: "c", Since: now, State: "s"}},
 	})))
 }
 

@@ -11,7 +11,7 @@ import (
 func shownStatus(s cdc.Status, troubles []sink.Trouble) monitor.Status {
 	shown := monitor.Status{
 		State: monitor.State(s.State), Since: s.Since, Reason: s.Reason,
-		SystemID: s.SystemID, Epoch: s.Epoch, Timeline: s.Timeline,
+		Backend: s.Backend, SystemID: s.SystemID, Epoch: s.Epoch, Timeline: s.Timeline,
 		Received: monitor.LSN(s.Received), Frontier: monitor.LSN(s.Frontier), Confirmed: monitor.LSN(s.Confirmed),
 		InFlightEvents: s.InFlightEvents, InFlightBytes: s.InFlightBytes,
 		OldestUnsettled: s.OldestUnsettled, ClockOffset: s.ClockOffset,
@@ -47,10 +47,17 @@ func shownRetention(s retention.Stats) *monitor.Retention {
 
 // shownLag is the server's answer as the monitor shows it.
 func shownLag(l cdc.Lag) monitor.Lag {
-	return monitor.Lag{
+	shown := monitor.Lag{
 		Current: monitor.LSN(l.Current), ConfirmedFlush: monitor.LSN(l.ConfirmedFlush), Restart: monitor.LSN(l.Restart),
 		ConfirmedBytes: l.ConfirmedBytes, RetainedBytes: l.RetainedBytes,
 		Active: l.Active, WALStatus: l.WALStatus, InvalidationReason: l.InvalidationReason,
 		SafeWALBytes: l.SafeWALSize, CatalogXminAge: l.CatalogXminAge, ServerTime: l.ServerTime,
 	}
+	if l.Instances != nil {
+		shown.Instances = make([]monitor.Instance, 0, len(l.Instances))
+	}
+	for _, i := range l.Instances {
+		shown.Instances = append(shown.Instances, monitor.Instance(i))
+	}
+	return shown
 }
