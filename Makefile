@@ -29,6 +29,7 @@ demo: ## a shop, its outbox and a broker outage, live (needs only Go; ARGS="--fo
 .PHONY: test
 test: ## everything against real PostgreSQL and Kafka (needs Go, a JDK, Maven)
 	$(GO) test -timeout $(TEST_TIMEOUT) ./...
+	@$(GO) test ./testenv -run '^TestBrowser$$' -v | grep -A 1 'no browser' || true
 
 .PHONY: test-all
 test-all: ## make test on every PostgreSQL major, 14 to 18

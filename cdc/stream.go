@@ -27,7 +27,7 @@ type Stream struct {
 	warned map[string]bool // warnings that the log has already
 	holder int32           // process that holds the slot, as last logged
 
-	checked bool // Config.Check has passed
+	checked  bool     // Config.Check has passed
 	presence presence // while standing by
 }
 

@@ -44,7 +44,7 @@ const keywordPassword = `s3cr3t p@ss\'w\\rd/%`
 func (s *setup) observe() []string {
 	s.t.Helper()
 	var texts []string
-	for _, path := range []string{"/metrics", "/status", "/readyz", "/livez"} {
+	for _, path := range []string{"/metrics", "/status", "/status/history", "/", "/readyz", "/livez"} {
 		_, body := s.get(path)
 		texts = append(texts, body)
 	}

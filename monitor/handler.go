@@ -6,19 +6,23 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 )
 
-// Handler answers /metrics, /livez, /readyz and /status. What holds data wants the token, if there is one.
+// Handler answers what the package's documentation lists. What holds data wants the token, if there is one.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", s.gate.guard(s.serveMetrics))
 	mux.HandleFunc("GET /livez", s.serveLive)
 	mux.HandleFunc("GET /readyz", s.serveReady)
 	mux.HandleFunc("GET /status", s.gate.guard(s.serveStatus))
+	mux.HandleFunc("GET /status/history", s.gate.guard(s.serveHistory))
+	mux.HandleFunc("GET /status/summary", s.gate.guard(s.serveSummary))
+	mux.HandleFunc("GET /{$}", s.servePage)
 	return mux
 }
 
@@ -54,8 +58,10 @@ func (s *Server) askLag(ctx context.Context) *Lag {
 	if err != nil {
 		s.lagErrors.Inc()
 		s.log.Debug("lag is unknown", zap.Error(err))
+		s.history.heard(nil)
 		return nil
 	}
+	s.history.heard(&lag)
 	return &lag
 }
 
@@ -100,30 +106,37 @@ func answer(w http.ResponseWriter, ok bool, text string) {
 
 // report is the document of /status.
 type report struct {
-	Stream   string `json:"stream"`
-	Slot     string `json:"slot"`
-	Version  string `json:"version"`
-	Revision string `json:"revision"`
-	Ready    bool   `json:"ready"`
-	Verdict  string `json:"verdict"` // why it is ready, or not
-	Status   Status `json:"status"`
+	Stream   string    `json:"stream"`
+	Slot     string    `json:"slot"`
+	Version  string    `json:"version"`
+	Revision string    `json:"revision"`
+	Now      time.Time `json:"now"`   // local clock
+	Began    time.Time `json:"began"` // of the process
+	Ready    bool      `json:"ready"`
+	Verdict  string    `json:"verdict"` // why it is ready, or not
+	Status   Status    `json:"status"`
 	// Lag is null when the server did not answer within a second.
 	Lag *Lag `json:"lag"`
-	// SecondsBehind is null together with Lag.
+	// SecondsBehind is null together with Lag, and while another instance reads the slot.
 	SecondsBehind *float64 `json:"seconds_behind"`
 }
 
-func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
-	lag := s.askLag(r.Context())
-	doc := report{
+// report asks the stream and the server now.
+func (s *Server) report(ctx context.Context) *report {
+	lag := s.askLag(ctx)
+	doc := &report{
 		Stream: s.cfg.Stream, Slot: s.cfg.Slot, Version: s.cfg.Version, Revision: s.cfg.Revision,
-		Status: s.cfg.Status(), Lag: lag,
+		Began: s.began, Status: s.cfg.Status(), Now: s.cfg.Now(), Lag: lag,
 	}
-	doc.Ready, doc.Verdict = s.cfg.Limits.Ready(&doc.Status, s.cfg.Now())
+	doc.Ready, doc.Verdict = s.cfg.Limits.Ready(&doc.Status, doc.Now)
 	if lag != nil {
-		behind := doc.Status.SecondsBehind(lag.ServerTime)
-		doc.SecondsBehind = &behind
+		doc.SecondsBehind = doc.Status.knownBehind(lag.ServerTime)
 	}
+	return doc
+}
+
+func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
+	doc := s.report(r.Context())
 	body, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -15,6 +15,8 @@ type Observer struct {
 	latency   *prometheus.HistogramVec
 	records   *prometheus.HistogramVec
 	throttled *prometheus.CounterVec
+
+	recent latencies // of all topics
 }
 
 func newObserver(reg prometheus.Registerer) (*Observer, error) {
@@ -50,6 +52,7 @@ func (o *Observer) Acked(topic string, bytes int, commits []time.Time, now time.
 	o.bytes.WithLabelValues(topic).Add(float64(bytes))
 	o.records.WithLabelValues(topic).Observe(float64(len(commits)))
 	o.throttled.WithLabelValues(topic) // so that a rate has a zero to begin with
+	o.recent.add(commits, now)
 	latency := o.latency.WithLabelValues(topic)
 	for _, commit := range commits {
 		// The offset between the clocks is only measured now and then, so the sign may be wrong.

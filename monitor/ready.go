@@ -96,8 +96,13 @@ func (s *Status) stuck() string {
 		fmt.Fprintf(&b, ", topic %s", p.Topic)
 	}
 	fmt.Fprintf(&b, ", cannot be delivered: %s\nposition: %s\n", p.Reason, p.Position)
-	fmt.Fprintf(&b, "release: walrelay stream release %s --verdict retry|skip|dead-letter", p.Position)
+	b.WriteString("release: " + p.Release())
 	return b.String()
+}
+
+// Release is the command that releases the event.
+func (p *Poison) Release() string {
+	return "walrelay stream release " + p.Position + " --verdict retry|skip|dead-letter"
 }
 
 // alive decides /livez: the loop has gone round within Tick. A stream that does not tell is alive.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,6 +51,11 @@ type Server struct {
 	labels    prometheus.Labels
 	observer  *Observer
 	lagErrors prometheus.Counter
+	page      *page
+
+	began    time.Time     // local clock
+	interval time.Duration // between two samples of the history
+	history  history
 }
 
 // New registers the metrics. It does no I/O.
@@ -65,6 +71,8 @@ func New(cfg Config) (*Server, error) {
 		}),
 	}
 	s.cfg.Token = ""
+	s.began, s.interval = cfg.Now(), sampleInterval
+	s.history.at = s.began
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "walrelay_build_info", Help: "1, labelled with what is running.",
 		ConstLabels: prometheus.Labels{"version": cfg.Version, "revision": cfg.Revision},
@@ -80,7 +88,10 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	s.observer, err = newObserver(own)
+	if s.observer, err = newObserver(own); err != nil {
+		return nil, err
+	}
+	s.page, err = newPage()
 	return s, err
 }
 
@@ -110,6 +121,12 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	s.log.Info("admin server listens", zap.Stringer("address", listener.Addr()))
 
+	var sampling sync.WaitGroup
+	defer sampling.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sampling.Go(func() { s.keepHistory(ctx) })
+
 	served := make(chan error, 1) // one result, so that the goroutine ends whoever reads
 	go func() { served <- server.Serve(listener) }()
 	select {
@@ -117,8 +134,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		return fmt.Errorf("serve probes and scrapes: %w", err)
 	case <-ctx.Done():
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
+	closing, end := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer end()
 	if err := server.Shutdown(closing); err != nil {
 		_ = server.Close() // a client that does not read must not keep the process
 	}

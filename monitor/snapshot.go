@@ -111,9 +111,9 @@ func (s snapshot) collectLag(m metrics) {
 		"Age of the oldest undelivered transaction on the server's clock; 0 when there is none.",
 		s.status.SecondsBehind(lag.ServerTime))
 	m.gauge("walrelay_slot_active", "1 while a session reads the slot.", boolean(lag.Active))
-	if standbys, known := lag.Standbys(); known {
+	if lag.Shows() {
 		m.gauge("walrelay_slot_standbys",
-			"Instances that wait for the slot; absent when the role may not see the server's activity.", float64(standbys))
+			"Instances that wait for the slot; absent when the role may not see the server's activity.", float64(lag.Standbys()))
 	}
 	statuses := []string{"reserved", "extended", "unreserved", "lost"}
 	if !slices.Contains(statuses, lag.WALStatus) {

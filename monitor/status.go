@@ -136,6 +136,16 @@ type Lag struct {
 	ServerTime time.Time `json:"server_time"` // the server's clock when it answered
 }
 
+// knownBehind is SecondsBehind where this process can know it: while it does not read the slot, only what it
+// has left unsettled tells, and nothing left means nothing known.
+func (s *Status) knownBehind(serverTime time.Time) *float64 {
+	reads := s.State == Streaming || s.State == Stuck || s.State == Draining
+	if s.OldestUnsettled.IsZero() && !reads {
+		return nil
+	}
+	return new(s.SecondsBehind(serverTime))
+}
+
 // Instance is a walrelay process at the slot, as the server sees it. What the role may not see is left out.
 type Instance struct {
 	PID         int32     `json:"pid"`    // of the server's process
@@ -146,14 +156,17 @@ type Instance struct {
 	State       string    `json:"state,omitempty"` // of the active one: startup, catchup, streaming, stopping
 }
 
-// Standbys counts the instances that wait for the slot; known is false where the server does not show them.
-func (l *Lag) Standbys() (n int, known bool) {
+// Shows says whether the server shows its instances at all.
+func (l *Lag) Shows() bool { return l.Instances != nil }
+
+// Standbys counts the instances that wait for the slot.
+func (l *Lag) Standbys() (n int) {
 	for _, i := range l.Instances {
 		if !i.Active {
 			n++
 		}
 	}
-	return n, l.Instances != nil
+	return n
 }
 
 // SecondsBehind is the age of the oldest unsettled transaction, both times on the server's clock; 0

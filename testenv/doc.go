@@ -19,6 +19,9 @@
 // as root; then its processes get the uid "nobody" and everything of theirs lies below the
 // system's temporary directory.
 //
+// Browser opens a page in a headless Chromium.
+//
 // Environment: WALRELAY_TESTENV_CACHE is where the fetched artifacts are kept (default: the user's
-// cache directory), WALRELAY_TEST_MAJORS the PostgreSQL majors that tests run against ("14,18").
+// cache directory), WALRELAY_TEST_MAJORS the PostgreSQL majors that tests run against ("14,18"),
+// WALRELAY_TEST_CHROMIUM the browser's program.
 package testenv
