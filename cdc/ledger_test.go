@@ -220,5 +220,9 @@ func TestRegistry_Letters(t *testing.T) {
 		held, err = second.HoldLetters(ctx)
 		require.NoError(t, err)
 		require.False(t, held)
+		require.NoError(t, r.FreeLetters(ctx))
+		held, err = second.HoldLetters(ctx)
+		require.NoError(t, err)
+		require.True(t, held)
 	})
 }

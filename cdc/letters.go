@@ -80,8 +80,8 @@ func (r *Registry) ReleaseKeys(ctx context.Context) (keys int64, err error) {
 	return keys, nil
 }
 
-// HoldLetters makes this connection the only one that redrives letters of the stream, until it is
-// closed. It reports whether no other does.
+// HoldLetters makes this connection the only one that redrives letters of the stream, until FreeLetters
+// or its end, of which the server may hear late. It reports whether no other does.
 func (r *Registry) HoldLetters(ctx context.Context) (held bool, err error) {
 	err = r.db.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtextextended('walrelay dead letters ' || $1, 0))", r.stream).
 		Scan(&held)
@@ -89,4 +89,10 @@ func (r *Registry) HoldLetters(ctx context.Context) (held bool, err error) {
 		return false, Diagnose(fmt.Errorf("lock dead letters: %w", err))
 	}
 	return held, nil
+}
+
+// FreeLetters ends HoldLetters, so that the next command need not wait for the server to notice.
+func (r *Registry) FreeLetters(ctx context.Context) error {
+	return r.exec(ctx, "unlock dead letters",
+		"SELECT pg_advisory_unlock(hashtextextended('walrelay dead letters ' || $1, 0))", r.stream)
 }

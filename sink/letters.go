@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/IBM/sarama"
 
@@ -283,72 +282,4 @@ func (l *Letters) fetch(
 		return answered(block.Err)
 	})
 	return block, err
-}
-
-// letterEvent turns a letter back into its event. What the stream's own headers say goes to the fields
-// that make them, and the rest becomes the row's headers, in their order.
-func letterEvent(b *sarama.RecordBatch, r *sarama.Record) (*decoder.Event, error) {
-	ev := &decoder.Event{Mapping: &decoder.Mapping{}, Key: r.Key, Payload: r.Value}
-	if !b.LogAppendTime {
-		stamp := b.FirstTimestamp.Add(r.TimestampDelta).UTC()
-		ev.Timestamp = stamp.AppendFormat(nil, "2006-01-02 15:04:05.000+00")
-	}
-	var object []byte
-	for _, h := range r.Headers {
-		switch name := string(h.Key); name {
-		case headerStream, headerDeadTopic, headerDeadReason, headerSourcePosition:
-		case headerID:
-			ev.ID = h.Value
-		case headerCommitTime:
-			at, err := time.Parse(commitTimeFormat, string(h.Value))
-			if err != nil {
-				return nil, fmt.Errorf("header %s: %w", headerCommitTime, err)
-			}
-			ev.CommitTime = at
-		case headerType:
-			ev.Type = h.Value
-		case headerDeadHeaders:
-			ev.Headers = h.Value // it is refused again, for the same reason
-		default:
-			object = appendMember(object, h.Key, h.Value)
-		}
-	}
-	if object != nil {
-		object = append(object, '}')
-		ev.Headers = object
-	}
-	if ev.ID == nil {
-		ev.Fault = errors.New("the event has no id")
-	}
-	return ev, nil
-}
-
-// appendMember appends a member to an object of JSON, such that decoder.ParseHeaders gives back the
-// same bytes, valid UTF-8 or not.
-func appendMember(object, name, value []byte) []byte {
-	if object == nil {
-		object = append(object, '{')
-	} else {
-		object = append(object, ',')
-	}
-	object = append(appendText(object, name), ':')
-	if value == nil {
-		return append(object, "null"...)
-	}
-	return appendText(object, value)
-}
-
-func appendText(dst, text []byte) []byte {
-	dst = append(dst, '"')
-	for _, c := range text {
-		switch {
-		case c == '"' || c == '\\':
-			dst = append(dst, '\\', c)
-		case c < ' ':
-			dst = fmt.Appendf(dst, `\u%04x`, c)
-		default:
-			dst = append(dst, c)
-		}
-	}
-	return append(dst, '"')
 }

@@ -62,6 +62,7 @@ func (c *lettersRedriveCommand) Run(ctx context.Context, cmd *command) error {
 		if !held {
 			return errors.New("dead letters of this stream are being redriven by another process")
 		}
+		defer func() { _ = registry.FreeLetters(context.WithoutCancel(ctx)) }()
 		letters, err := registry.Letters(ctx, true)
 		if err != nil {
 			return err
