@@ -132,10 +132,13 @@ var needed = map[string]needs{
 	"docs/upgrades.md#by-pg_upgrade":               {then: delivers},
 	"docs/upgrades.md#blue-and-green":              {then: delivers},
 	"docs/operations.md#cleaning-the-outbox-table": {given: roles},
-	"docs/operations.md#publishing-rows-again": {replace: map[string]string{"NAME": "gap"}, given: func(t *testing.T, w *world) {
-		w.sql(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type)
-			VALUES ('0b4f7f9e-6c1c-4f57-9a37-d3f1c9a0b6f2', 'order', '2', 'created')`)
-	}},
+	"docs/operations.md#publishing-rows-again": {
+		given: func(t *testing.T, w *world) {
+			w.sql(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type)
+				VALUES ('0b4f7f9e-6c1c-4f57-9a37-d3f1c9a0b6f2', 'order', '2', 'created')`)
+		},
+		replace: map[string]string{"NAME": "gap"},
+	},
 	"docs/operations.md#the-status-page":   {given: roles},
 	"docs/operations.md#a-restored-backup": {then: delivers},
 	"docs/operations.md#the-stream-is-stuck-at-an-event": {
