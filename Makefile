@@ -3,6 +3,7 @@
 SHELL := /bin/bash -o pipefail
 GO ?= go
 TOOLS := $(CURDIR)/.cache/tools
+GOVULNCHECK_VERSION := v1.9.0
 GOLANGCI_VERSION := v2.15.0
 # The tools that check deploy/. goreleaser: the newest that this Go builds.
 HELM_VERSION := v4.3.2
@@ -102,6 +103,17 @@ $(TOOLS)/bin/deploy-lint: $(wildcard deploy/lint/*.go) deploy/lint/go.mod
 $(TOOLS)/promtool-$(PROMTOOL_VERSION):
 	GOBIN=$(TOOLS)/bin $(GO) install github.com/prometheus/prometheus/cmd/promtool@$(PROMTOOL_VERSION)
 	@touch $@
+
+# govulncheck ends with 3 when it found something; whatever else is not 0 has checked nothing.
+.PHONY: vulncheck
+vulncheck: $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION) ## known vulnerabilities, by https://vuln.go.dev or another database: VULNDB=url
+	@$< $(if $(VULNDB),-db $(VULNDB)) ./... || { status=$$?; [ $$status -eq 3 ] || \
+		echo "make vulncheck: NOT CHECKED: the database of vulnerabilities cannot be read; run it where https://vuln.go.dev can be reached" >&2; \
+		exit $$status; }
+
+$(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION):
+	GOBIN=$(TOOLS) $(GO) install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+	mv $(TOOLS)/govulncheck $@
 
 .PHONY: vet
 vet:
