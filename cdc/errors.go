@@ -84,8 +84,7 @@ func Diagnose(err error) error {
 	case "3D000": // invalid_catalog_name: databases do not come back by themselves
 		return fatal("database", "does not exist", "create it, or correct the connection string")
 	case "42501": // insufficient_privilege: only a GRANT or ALTER ROLE helps
-		return fatal("role", "lacks a privilege",
-			"grant it; replication needs ALTER ROLE ... REPLICATION (on RDS: GRANT rds_replication TO ...)")
+		return fatal("role", "lacks a privilege", privilegeRemedy(text))
 	case "42P01", "3F000", "42703": // undefined table, schema or column: ours, in the SQL that this package sends
 		return fatal("schema walrelay", "is missing or older than this program", "run `walrelay migrate`")
 	case "42704": // undefined_object: slot, publication or a setting; re-creating one hides a gap
@@ -113,6 +112,19 @@ func Diagnose(err error) error {
 	//   40xxx, 55P03  a conflict or a lock
 	//   58xxx, XXxxx  trouble on the server's side, which a failover may end
 	return err
+}
+
+// privilegeRemedy is the statement that gives what the server says to be missing.
+func privilegeRemedy(text string) string {
+	for kind, right := range map[string]string{"database": "CONNECT", "schema": "USAGE"} {
+		if _, object, found := strings.Cut(text, "permission denied for "+kind+" "); found {
+			return fmt.Sprintf("GRANT %s ON %s %s TO the role", right, strings.ToUpper(kind), object)
+		}
+	}
+	if _, table, found := strings.Cut(text, "permission denied for table "); found {
+		return "grant the rights to " + table + " that docs/operations.md lists"
+	}
+	return "grant it; replication needs ALTER ROLE ... REPLICATION (on RDS: GRANT rds_replication TO ...)"
 }
 
 const lostSlotRemedy = "publish the rows of the gap again from the outbox table, " +

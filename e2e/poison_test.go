@@ -62,7 +62,12 @@ var poisons = []struct {
 
 func newPoisoned(t *testing.T, server *testenv.Server, policy string) *setup {
 	t.Helper()
-	s := newSetup(t, server, testenv.Kafka(t), 1)
+	return newPoisonedOn(t, server, testenv.Kafka(t), policy)
+}
+
+func newPoisonedOn(t *testing.T, server *testenv.Server, cluster *testenv.Cluster, policy string) *setup {
+	t.Helper()
+	s := newSetup(t, server, cluster, 1)
 	s.db.Exec(t, "ALTER TABLE public.outbox ALTER aggregatetype DROP NOT NULL")
 	s.limit(s.topic, topicLimit)
 	s.cluster.CreateTopic(t, s.dead(), 1, nil)

@@ -139,13 +139,13 @@ func (c *coordinator) try(ctx context.Context, verb string, request func(*sarama
 			c.k.mu.Unlock()
 			return nil
 		case coded && classifyTransaction(code).class != retry:
-			return fmt.Errorf("%s: %w (%s)", verb, err, classifyTransaction(code).reason)
+			return explained(verb, err)
 		case code == sarama.ErrConcurrentTransactions && now().Sub(began) < time.Second:
 		default:
 			attempt++
 			wait = c.k.backoff(attempt)
 			c.k.mu.Lock()
-			c.k.trouble.report(object, fmt.Errorf("%s: %w", verb, err), now())
+			c.k.trouble.report(object, explained(verb, err), now())
 			c.k.mu.Unlock()
 		}
 		if coded && moved(code) {
@@ -155,6 +155,15 @@ func (c *coordinator) try(ctx context.Context, verb string, request func(*sarama
 			return ended(ctx, verb, err)
 		}
 	}
+}
+
+// explained is the error of a request, with what its answer means where it is one.
+func explained(verb string, err error) error {
+	var code sarama.KError
+	if login := (*LoginError)(nil); errors.As(err, &login) || !errors.As(err, &code) {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	return fmt.Errorf("%s: %w (%s)", verb, err, classifyTransaction(code).reason)
 }
 
 // ended is the error of a request whose context has ended, and with it the last answer. Even an answer
