@@ -18,6 +18,9 @@ func (s *setup) get(path string) (code int, body string) {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.env["WALRELAY_ADMIN_ADDR"]+path, nil)
 	require.NoError(s.t, err)
+	if token := s.env["WALRELAY_ADMIN_TOKEN"]; token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, err.Error()

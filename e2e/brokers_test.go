@@ -95,6 +95,12 @@ func (l *locked) password(t *testing.T, mechanism kadm.ScramMechanism, password 
 func (l *locked) setup(t *testing.T, mechanism string) *setup {
 	t.Helper()
 	s := newSetup(t, testenv.Postgres(t, lastMajor()), l.Cluster, 2)
+	l.enter(s, mechanism)
+	return s
+}
+
+// enter gives the setup what the broker asks for.
+func (l *locked) enter(s *setup, mechanism string) {
 	for name, value := range map[string]string{
 		"KAFKA_BROKERS": strings.Join(l.ListenerAddrs(), ","),
 		"KAFKA_TLS":     "true", "KAFKA_TLS_CA_FILE": l.file("ca.pem"),
@@ -112,7 +118,6 @@ func (l *locked) setup(t *testing.T, mechanism string) *setup {
 		s.set("WALRELAY_KAFKA_SASL_USERNAME", "relay")
 		s.set("WALRELAY_KAFKA_SASL_PASSWORD", brokerPassword)
 	}
-	return s
 }
 
 func TestBrokers(t *testing.T) {
