@@ -153,7 +153,8 @@ func (a acl) builder(t *testing.T) *kadm.ACLBuilder {
 	t.Helper()
 	operation, err := kmsg.ParseACLOperation(a.operation)
 	require.NoError(t, err)
-	b := kadm.NewACLs().Allow("User:walrelay").AllowHosts("*").Operations(operation).ResourcePatternType(kadm.ACLPatternLiteral)
+	b := kadm.NewACLs().Allow("User:walrelay").AllowHosts("*").Operations(operation).
+		ResourcePatternType(kadm.ACLPatternLiteral)
 	if a.prefixed {
 		b.ResourcePatternType(kadm.ACLPatternPrefixed)
 	}
