@@ -13,7 +13,7 @@ import (
 	"github.com/walrelay/walrelay/testenv"
 )
 
-const adminToken = "s3cr3t-of-those-who-watch"
+const leakToken = "s3cr3t-of-those-who-watch"
 
 // forms are how a text may show: as it is, in hexadecimal, and in base64 at each of the three alignments.
 func forms(text string) []string {
@@ -31,7 +31,7 @@ func forms(text string) []string {
 func (l *locked) secrets(t *testing.T) (all []string) {
 	t.Helper()
 	for _, mark := range []string{
-		"s3cr3t", databasePassword, brokerPassword, clientSecret, adminToken, payloadMark, keyMark, headerMark, aggregateMark,
+		"s3cr3t", databasePassword, brokerPassword, clientSecret, leakToken, payloadMark, keyMark, headerMark, aggregateMark,
 	} {
 		all = append(all, forms(mark)...)
 	}
@@ -58,7 +58,7 @@ func (l *locked) loaded(t *testing.T, server *testenv.Server) *setup {
 	s.cluster.CreateTopic(t, s.dead(), 1, nil)
 	for name, value := range map[string]string{
 		"DEAD_LETTER_TOPIC": s.dead(), "COLUMN_TIMESTAMP": "created_at", "MESSAGE_PREFIX": "app.outbox",
-		"ADMIN_TOKEN": adminToken,
+		"ADMIN_TOKEN": leakToken,
 		"ON_POISON":   "skip", "PROGRESS_TIMEOUT": "1s", "PRODUCE_TIMEOUT": "1s",
 	} {
 		s.set("WALRELAY_"+name, value)
