@@ -43,6 +43,9 @@ type Config struct {
 	// Failover creates the slot so that PostgreSQL 17 and later copies it to standbys. Optional.
 	Failover bool
 
+	// Backfill publishes what was in the tables before the slot is created. Optional: nil leaves it out.
+	Backfill Backfill
+
 	// Mappings lists the outbox tables.
 	Mappings []decoder.Mapping
 	// Messages maps the logical messages that are events, see decoder.MessageMapping. Optional: nil

@@ -40,6 +40,7 @@ type Server struct {
 	cfg       *Config
 	log       *zap.Logger
 	timelines *Timelines
+	snapshot  string   // exported by Repl when it created the slot, until its next command
 	started   string   // when its postmaster started: tells servers of one system identifier apart
 	warnings  []string // about servers that were passed over
 	burst     *burst   // what Repl reads through

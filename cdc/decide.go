@@ -79,7 +79,7 @@ func (f *facts) decide() (action, error) {
 		case !f.slot.Exists:
 			return actionCreate, nil
 		case f.slot.Lost():
-			return 0, lostSlot(f.slot, f.server.cfg.Stream, "what it has not streamed is lost to the stream")
+			return 0, lostSlot(f.slot, "what it has not streamed is lost to the stream", republish(f.server.cfg.Stream))
 		default:
 			return actionAdopt, nil
 		}
@@ -93,17 +93,17 @@ func (f *facts) decide() (action, error) {
 			Object: quoted("slot", f.slot.Name),
 			Problem: "is gone, though the stream has used it since " + f.row.Created.String() +
 				" (dropped, or not copied to the server that took over); " + gap,
-			Remedy: republish(f.server.cfg.Stream) + "; the next start then creates the slot",
+			Remedy: republishSince(f.server.cfg.Stream, f.row.gapSince()) + "; that start creates the slot",
 		}
 	case f.slot.Lost():
-		return 0, lostSlot(f.slot, f.server.cfg.Stream, gap)
+		return 0, lostSlot(f.slot, gap, republishSince(f.server.cfg.Stream, f.row.gapSince()))
 	case f.slot.ConfirmedFlush > f.row.Confirmed && !f.promoted():
 		return 0, &FatalError{
 			Object: quoted("slot", f.slot.Name),
 			Problem: fmt.Sprintf("stands at %s, beyond the %s that this stream confirmed last: it was created again or "+
 				"advanced by somebody else; %s", f.slot.ConfirmedFlush, f.row.Confirmed,
 				gapBetween(f.row.Confirmed, f.slot.ConfirmedFlush)),
-			Remedy: republish(f.server.cfg.Stream),
+			Remedy: republishSince(f.server.cfg.Stream, f.row.gapSince()),
 		}
 	}
 	return actionResume, nil

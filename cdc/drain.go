@@ -66,7 +66,7 @@ func (s *session) unsettled() int {
 func (s *session) farewell(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
 	defer cancel()
-	s.guard.report(s.settled(), s.committed, s.confirmed)
+	s.guard.report(s.settled(), s.committed, s.confirmed, s.settledAt())
 	if err := s.guard.round(ctx, true); err != nil {
 		return fmt.Errorf("record the last position: %w", err)
 	}

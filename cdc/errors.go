@@ -89,7 +89,8 @@ func Diagnose(err error) error {
 		return fatal("schema walrelay", "is missing or older than this program", "run `walrelay migrate`")
 	case "42704": // undefined_object: slot, publication or a setting; re-creating one hides a gap
 		return fatal("server", "lacks an object that the stream needs",
-			"if it was dropped, make it again, publish the rows of the gap again and run `walrelay stream new-epoch NAME`")
+			"if it was dropped, make it again, run `walrelay stream new-epoch NAME`, start walrelay, and then publish the rows "+
+				"of the gap again: `walrelay replay --since TIME`")
 	case "08P01": // protocol_violation
 		if strings.Contains(text, "startup parameter") {
 			return fatal("connection", "goes through a pooler, which cannot carry replication", "connect directly to PostgreSQL")
@@ -127,8 +128,9 @@ func privilegeRemedy(text string) string {
 	return "grant it; replication needs ALTER ROLE ... REPLICATION (on RDS: GRANT rds_replication TO ...)"
 }
 
-const lostSlotRemedy = "publish the rows of the gap again from the outbox table, " +
-	"drop the slot (SELECT pg_drop_replication_slot('NAME')) and run `walrelay stream new-epoch NAME`"
+const lostSlotRemedy = "drop the slot (SELECT pg_drop_replication_slot('NAME')), " +
+	"run `walrelay stream new-epoch NAME`, start walrelay, " +
+	"and then publish the rows of the gap again: `walrelay replay --since TIME`"
 
 // diagnosePrerequisite tells the meanings of SQLSTATE 55000 apart. The texts are those of
 // src/backend/replication/{slot.c,slotfuncs.c,logical/logical.c} of PostgreSQL 14 to 18; with

@@ -47,6 +47,7 @@ type guard struct {
 
 	mu         sync.Mutex
 	frontier   pglogrepl.LSN
+	settledAt  time.Time     // of the frontier: see session.settledAt
 	committed  pglogrepl.LSN // end of the last transaction that had events
 	confirmed  pglogrepl.LSN // as last reported to the server
 	poison     []checkpoint.Poison
@@ -115,10 +116,10 @@ func (g *guard) failed() error {
 }
 
 // report tells the guard how far everything is settled and confirmed.
-func (g *guard) report(frontier, committed, confirmed pglogrepl.LSN) {
+func (g *guard) report(frontier, committed, confirmed pglogrepl.LSN, settledAt time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.frontier, g.committed, g.confirmed = frontier, committed, confirmed
+	g.frontier, g.committed, g.confirmed, g.settledAt = frontier, committed, confirmed, settledAt
 }
 
 // mayConfirm is how far the session may confirm.
@@ -195,6 +196,7 @@ func (g *guard) round(ctx context.Context, last bool) error {
 	defer g.release()
 	g.mu.Lock()
 	frontier, committed, confirmed, stuck := g.frontier, g.committed, g.confirmed, g.stuck
+	settledAt := g.settledAt
 	poison, partitions := g.poison, g.partitions
 	g.poison, g.partitions = nil, map[string]int32{}
 	g.mu.Unlock()
@@ -234,7 +236,7 @@ func (g *guard) round(ctx context.Context, last bool) error {
 	small := frontier-g.recorded < lazyBytes && time.Since(g.at) < lazyInterval
 	lazy := small && g.recorded >= committed && !last
 	if frontier > g.recorded && !lazy {
-		if err := g.registry.Confirm(ctx, frontier, g.server.Timeline); err != nil {
+		if err := g.registry.Confirm(ctx, frontier, g.server.Timeline, settledAt); err != nil {
 			return err
 		}
 		g.recorded, g.at = frontier, time.Now()

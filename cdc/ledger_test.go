@@ -94,7 +94,7 @@ func TestRegistry_EpochAndPositions(t *testing.T) {
 		r, ctx := dial(t, cfg).Registry(), t.Context()
 		_, err := r.Summary(ctx)
 		fatal(t, err, "is not registered")
-		require.ErrorContains(t, r.Confirm(ctx, 1, 1), "not registered")
+		require.ErrorContains(t, r.Confirm(ctx, 1, 1, time.Time{}), "not registered")
 
 		reg := register(t, cfg)
 		require.NoError(t, r.RecordPartitions(ctx, map[string]int32{"a": 3, "b": 1}))
@@ -117,8 +117,8 @@ func TestRegistry_EpochAndPositions(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, uint32(4_000_000_000), epoch)
 
-		require.NoError(t, r.Confirm(ctx, reg.Created+100, 1))
-		require.NoError(t, r.Confirm(ctx, reg.Created+50, 2), "never back")
+		require.NoError(t, r.Confirm(ctx, reg.Created+100, 1, time.Time{}))
+		require.NoError(t, r.Confirm(ctx, reg.Created+50, 2, time.Time{}), "never back")
 		sum, err = r.Summary(ctx)
 		require.NoError(t, err)
 		require.Equal(t, reg.Created+100, sum.Confirmed)
@@ -143,7 +143,7 @@ func TestRegistry_Standby(t *testing.T) {
 			return err != nil
 		}, 20*time.Second, 10*time.Millisecond)
 
-		require.NoError(t, r.Confirm(t.Context(), reg.Created+1, 1))
+		require.NoError(t, r.Confirm(t.Context(), reg.Created+1, 1, time.Time{}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := r.RaiseEpoch(ctx, map[string]int32{"a": 1})
@@ -157,7 +157,7 @@ func TestRegistry_BeginOnce(t *testing.T) {
 		_, cfg := newStream(t, major)
 		reg := register(t, cfg)
 		s := dial(t, cfg)
-		require.NoError(t, s.Registry().Confirm(t.Context(), reg.Created+100, 1))
+		require.NoError(t, s.Registry().Confirm(t.Context(), reg.Created+100, 1, time.Time{}))
 		require.NoError(t, s.Registry().begin(t.Context(), s, reg.Created, reg.Publication))
 		sum, err := s.Registry().Summary(t.Context())
 		require.NoError(t, err)

@@ -3,6 +3,7 @@ package cdc
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
@@ -36,6 +37,15 @@ func (s *session) settled() pglogrepl.LSN {
 	return s.tracker.Frontier()
 }
 
+// settledAt is a time before which every event that was committed is settled: the commit time of the oldest
+// that is not, or of the last one that was read.
+func (s *session) settledAt() time.Time {
+	if oldest, ok := s.tracker.Oldest(); ok {
+		return oldest
+	}
+	return s.committedAt
+}
+
 // adopt takes the last keepalive for the frontier when nothing is in flight.
 func (s *session) adopt() {
 	if s.tracker.Idle() && s.keepalive > s.tracker.Frontier() && s.tracker.Adopt(s.keepalive) {
@@ -54,7 +64,7 @@ func (s *session) takeMail(ctx context.Context) error {
 		}
 	}
 	s.adopt()
-	s.guard.report(s.settled(), s.committed, s.confirmed)
+	s.guard.report(s.settled(), s.committed, s.confirmed, s.settledAt())
 	if s.mail.Err != nil {
 		return fmt.Errorf("%w: %w", errSink, s.mail.Err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -209,8 +210,23 @@ func dropUnreadable(slot string) string {
 }
 
 // republish is what to do about a gap.
-func republish(stream string) string {
-	return "publish the rows of the gap again from the outbox table, then run `walrelay stream new-epoch " + stream + "`"
+func republish(stream string) string { return republishSince(stream, "TIME") }
+
+// republishSince is republish where the time is known at which the gap begins.
+func republishSince(stream, since string) string {
+	return "run `walrelay stream new-epoch " + stream + "`, start walrelay, and then publish the rows of the gap again: " +
+		"`walrelay replay --since " + since + "`"
+}
+
+// gapMargin is how long before the gap a replay begins: rows carry the time at which their transaction began.
+const gapMargin = time.Hour
+
+// gapSince is the time from which a replay closes a gap after what the row has as confirmed.
+func (row *registryRow) gapSince() string {
+	if row.Settled == nil {
+		return "TIME"
+	}
+	return row.Settled.Add(-gapMargin).UTC().Format(time.RFC3339)
 }
 
 func diagnosePublication(name, sql string, err error) error {

@@ -125,7 +125,7 @@ func (s *session) change(ctx context.Context, wal []byte) error {
 		s.receive(commit.EndLSN)
 		s.counters.transactions++
 		if s.hasEvents {
-			s.committed, s.hasEvents = commit.EndLSN, false
+			s.committed, s.committedAt, s.hasEvents = commit.EndLSN, commit.CommitTime, false
 		}
 		if err := s.tracker.Commit(commit.EndLSN); err != nil {
 			return s.undecodable(err)

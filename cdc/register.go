@@ -64,6 +64,11 @@ func (s *Server) create(ctx context.Context) (*Registration, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.cfg.Backfill != nil {
+		if err := s.cfg.Backfill.Plan(ctx); err != nil {
+			return nil, fmt.Errorf("plan backfill: %w", err)
+		}
+	}
 	created, err := s.CreateSlot(ctx)
 	if err != nil {
 		return nil, err
@@ -71,8 +76,11 @@ func (s *Server) create(ctx context.Context) (*Registration, error) {
 	if err := s.Registry().begin(ctx, s, created, state); err != nil {
 		return nil, err
 	}
-	s.log.Info("slot created: rows that were committed before are not streamed",
-		zap.Stringer("lsn", created),
+	what := "slot created: rows that were committed before are not streamed"
+	if s.cfg.Backfill != nil {
+		what = "slot created: rows that were committed before are published first"
+	}
+	s.log.Info(what, zap.Stringer("lsn", created),
 		zap.String("existing_rows", strings.Join(s.existingRows(ctx), ", ")))
 	f, err := s.facts(ctx)
 	if err != nil {

@@ -125,7 +125,7 @@ func TestRegister_SlotRecreatedOrAdvanced(t *testing.T) {
 		s := dial(t, cfg)
 		_, err := s.Register(t.Context())
 		fatal(t, err, cfg.Slot, "beyond the "+reg.Confirmed.String(), "created again or advanced", "new-epoch orders")
-		require.NoError(t, s.Registry().Confirm(t.Context(), slotOf(t, s).ConfirmedFlush, s.Timeline))
+		require.NoError(t, s.Registry().Confirm(t.Context(), slotOf(t, s).ConfirmedFlush, s.Timeline, time.Time{}))
 		_, err = s.Register(t.Context())
 		require.NoError(t, err, "what we confirmed ourselves is ours")
 	})
@@ -262,7 +262,7 @@ func confirmNow(s *Server) error {
 	if err := s.SQL.QueryRow(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&lsn); err != nil {
 		return err
 	}
-	if err := s.Registry().Confirm(ctx, lsn, s.Timeline); err != nil {
+	if err := s.Registry().Confirm(ctx, lsn, s.Timeline, time.Time{}); err != nil {
 		return err
 	}
 	_, err := s.SQL.Exec(ctx, "SELECT pg_replication_slot_advance($1, $2::text::pg_lsn)", s.cfg.Slot, lsn.String())

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -41,6 +42,7 @@ type registryRow struct {
 	Slot, Publication  string
 	State              *PublicationState // nil: not recorded yet
 	Created, Confirmed pglogrepl.LSN
+	Settled            *time.Time // what was committed before lies before Confirmed; nil: not known
 	Delivery, Routing  string
 	Partitions         map[string]int32
 	Origin             uint32 // epoch under which the line of states began; 0: NULL
@@ -53,10 +55,10 @@ func (r *Registry) load(ctx context.Context) (*registryRow, error) {
 	err := r.db.QueryRow(ctx, `
 		SELECT epoch, system_identifier, timeline, slot, publication, publication_state,
 			coalesce(created_lsn, '0/0')::text, coalesce(confirmed_lsn, '0/0')::text, delivery, routing, partitions,
-			coalesce(state_epoch, 0)
+			coalesce(state_epoch, 0), settled_at
 		FROM walrelay.streams WHERE name = $1`, r.stream).
 		Scan(&row.Epoch, &row.SystemID, &row.Timeline, &row.Slot, &row.Publication, &state,
-			&row.Created, &row.Confirmed, &row.Delivery, &row.Routing, &partitions, &row.Origin)
+			&row.Created, &row.Confirmed, &row.Delivery, &row.Routing, &partitions, &row.Origin, &row.Settled)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil //nolint:nilnil // no row is an answer
 	}
@@ -92,7 +94,7 @@ func (r *Registry) begin(ctx context.Context, s *Server, created pglogrepl.LSN, 
 	return r.exec(ctx, "record slot", `
 		UPDATE walrelay.streams SET created_lsn = $2::text::pg_lsn, confirmed_lsn = $2::text::pg_lsn,
 			system_identifier = $3, timeline = $4, slot = $5, publication = $6, publication_state = $7,
-			covered_since = clock_timestamp(), updated_at = now()
+			covered_since = clock_timestamp(), settled_at = now(), updated_at = now()
 		WHERE name = $1 AND created_lsn IS NULL`,
 		r.stream, created.String(), s.SystemID, s.Timeline, s.cfg.Slot, s.cfg.Publication, document)
 }
@@ -110,13 +112,19 @@ func (r *Registry) recordPublication(ctx context.Context, state PublicationState
 // Confirm records that everything before lsn, on the server's timeline, may be confirmed. It must
 // have returned before that position is reported to the server: a slot beyond the recorded one was
 // moved by somebody else. It waits for the local disk only, not for a synchronous standby, which
-// would stop the stream whenever the standby is away.
-func (r *Registry) Confirm(ctx context.Context, lsn pglogrepl.LSN, timeline uint32) error {
+// would stop the stream whenever the standby is away. What was committed before settled lies before lsn; zero:
+// no more is known than before.
+func (r *Registry) Confirm(ctx context.Context, lsn pglogrepl.LSN, timeline uint32, settled time.Time) error {
+	known := &settled
+	if settled.IsZero() {
+		known = nil
+	}
 	tag, err := r.db.Exec(ctx, `
 		UPDATE walrelay.streams
-		SET confirmed_lsn = greatest(confirmed_lsn, $2::text::pg_lsn), timeline = $3, updated_at = now()
+		SET confirmed_lsn = greatest(confirmed_lsn, $2::text::pg_lsn), timeline = $3,
+			settled_at = coalesce($4, settled_at), updated_at = now()
 		FROM (SELECT set_config('synchronous_commit', 'local', true)) AS local (setting)
-		WHERE name = $1 AND created_lsn IS NOT NULL AND local.setting IS NOT NULL`, r.stream, lsn.String(), timeline)
+		WHERE name = $1 AND created_lsn IS NOT NULL AND local.setting IS NOT NULL`, r.stream, lsn.String(), timeline, known)
 	if err != nil {
 		return Diagnose(fmt.Errorf("record confirmed position: %w", err))
 	}

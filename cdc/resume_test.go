@@ -20,7 +20,7 @@ func TestStartReplication_ResumesAtTheRecordedPosition(t *testing.T) {
 		db.Exec(t, "INSERT INTO events VALUES (1, 'a', 'k', 'first')")
 		require.NoError(t, db.QueryRow(t, "SELECT pg_current_wal_lsn()::text").Scan(&end))
 		s := dial(t, cfg)
-		require.NoError(t, s.Registry().Confirm(t.Context(), end, s.Timeline))
+		require.NoError(t, s.Registry().Confirm(t.Context(), end, s.Timeline, time.Time{}))
 		db.Exec(t, "INSERT INTO events VALUES (2, 'a', 'k', 'second')")
 
 		reg, err := s.Register(t.Context())

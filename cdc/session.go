@@ -36,15 +36,16 @@ type session struct {
 
 	waiting atomic.Bool // about to read with nothing to do: acknowledgements interrupt
 
-	received  pglogrepl.LSN // highest position that the server has sent
-	keepalive pglogrepl.LSN // of the last keepalive
-	committed pglogrepl.LSN // end of the last transaction that had events
-	hasEvents bool          // so has the open one
-	confirmed pglogrepl.LSN // last reported as flushed
-	reached   pglogrepl.LSN // a state is written up to here, in exactly-once delivery
-	unflushed bool          // events were published since the last Flush
-	lastFlush time.Time
-	stuck     *checkpoint.Poison
+	received    pglogrepl.LSN // highest position that the server has sent
+	keepalive   pglogrepl.LSN // of the last keepalive
+	committed   pglogrepl.LSN // end of the last transaction that had events
+	committedAt time.Time     // its commit time
+	hasEvents   bool          // so has the open one
+	confirmed   pglogrepl.LSN // last reported as flushed
+	reached     pglogrepl.LSN // a state is written up to here, in exactly-once delivery
+	unflushed   bool          // events were published since the last Flush
+	lastFlush   time.Time
+	stuck       *checkpoint.Poison
 
 	giveUp time.Time // when a stop no longer waits; zero until asked to stop
 

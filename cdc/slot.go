@@ -110,6 +110,9 @@ func (s *Server) CreateSlot(ctx context.Context) (pglogrepl.LSN, error) {
 				return 0, fmt.Errorf("create slot: server answered with %d columns", len(msg.Values))
 			}
 			point = string(msg.Values[1])
+			if len(msg.Values) > 2 {
+				s.snapshot = string(msg.Values[2])
+			}
 		case *pgproto3.ErrorResponse:
 			return 0, diagnoseCreation(s.cfg.Slot, pgconn.ErrorResponseToPgError(msg))
 		case *pgproto3.ReadyForQuery:
@@ -129,13 +132,17 @@ func (s *Server) createSlotCommand() string {
 		create += " TEMPORARY"
 	}
 	create += " LOGICAL " + outputPlugin
+	old, snapshot := "NOEXPORT_SNAPSHOT", "SNAPSHOT 'nothing'"
+	if s.cfg.Backfill != nil && !s.temporary {
+		old, snapshot = "EXPORT_SNAPSHOT", "SNAPSHOT 'export'"
+	}
 	switch {
 	case s.Version < 150000:
-		return create + " NOEXPORT_SNAPSHOT"
+		return create + " " + old
 	case s.Version >= 170000 && s.cfg.Failover && !s.temporary:
-		return create + " (SNAPSHOT 'nothing', FAILOVER true)"
+		return create + " (" + snapshot + ", FAILOVER true)"
 	default:
-		return create + " (SNAPSHOT 'nothing')"
+		return create + " (" + snapshot + ")"
 	}
 }
 
@@ -221,7 +228,7 @@ func (s *Server) StartReplication(ctx context.Context, recorded pglogrepl.LSN) e
 func quoteLiteral(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // lostSlot explains an invalidated slot: what happened, and which setting to look at.
-func lostSlot(slot Slot, stream, gap string) *FatalError {
+func lostSlot(slot Slot, gap, remedy string) *FatalError {
 	reason, advice := slot.InvalidationReason, "raise max_slot_wal_keep_size"
 	switch reason {
 	case "": // before PostgreSQL 16 there is no other
@@ -237,6 +244,6 @@ func lostSlot(slot Slot, stream, gap string) *FatalError {
 		Object:  quoted("slot", slot.Name),
 		Problem: fmt.Sprintf("was invalidated by the server (%s, wal_status %q); %s", reason, slot.WALStatus, gap),
 		Remedy: advice + " so that it does not happen again, drop the slot (SELECT pg_drop_replication_slot(" +
-			quoteLiteral(slot.Name) + ")), " + republish(stream),
+			quoteLiteral(slot.Name) + ")), " + remedy,
 	}
 }

@@ -158,7 +158,7 @@ func (k *SlotKeeper) Advance(ctx context.Context, to pglogrepl.LSN) (reached pgl
 	if err != nil || row == nil || row.Created == 0 {
 		return reached, err // a slot of which nothing is recorded is taken as it is found
 	}
-	return reached, s.Registry().Confirm(ctx, reached, row.Timeline)
+	return reached, s.Registry().Confirm(ctx, reached, row.Timeline, time.Time{})
 }
 
 // inUse says who came first when a slot that was free is not any more.

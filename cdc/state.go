@@ -13,13 +13,14 @@ type State string
 
 // The states of a stream.
 const (
-	StateConnecting State = "connecting" // reaching PostgreSQL or the brokers, or waiting to try again
-	StateStandby    State = "standby"    // another session holds the slot; this one waits for it
-	StateStreaming  State = "streaming"  // reading the log and publishing
-	StatePaused     State = "paused"     // resting at the operator's word, and letting no other stream
-	StateStuck      State = "stuck"      // a poison event waits for the operator's verdict
-	StateDraining   State = "draining"   // stopping: waiting for acknowledgements
-	StateStopped    State = "stopped"    // Run has returned
+	StateConnecting  State = "connecting"  // reaching PostgreSQL or the brokers, or waiting to try again
+	StateStandby     State = "standby"     // another session holds the slot; this one waits for it
+	StateBackfilling State = "backfilling" // publishing the rows from before the slot
+	StateStreaming   State = "streaming"   // reading the log and publishing
+	StatePaused      State = "paused"      // resting at the operator's word, and letting no other stream
+	StateStuck       State = "stuck"       // a poison event waits for the operator's verdict
+	StateDraining    State = "draining"    // stopping: waiting for acknowledgements
+	StateStopped     State = "stopped"     // Run has returned
 )
 
 // Status is a snapshot of a stream. Times are the local clock's unless said otherwise; zero times

@@ -93,17 +93,24 @@ func (s *Stream) Run(ctx context.Context) error {
 
 // holdOff reports why the stream does not stream, and waits before the next attempt.
 func (s *Stream) holdOff(ctx context.Context, err error, attempt int) bool {
-	wait := backoff(&s.cfg, attempt)
-	if active, ok := errors.AsType[*SlotActiveError](err); ok {
-		// The slot is the lock. Look often, so that a takeover takes seconds.
-		wait = time.Second/2 + rand.N(time.Second/2)
+	// The slot is the lock. Look often, so that a takeover takes seconds.
+	wait := time.Second/2 + rand.N(time.Second/2)
+	active, ok := errors.AsType[*SlotActiveError](err)
+	switch {
+	case ok:
 		reason := fmt.Sprintf("server process %d holds slot %s; waiting for it", active.PID, s.cfg.Slot)
 		if s.board.enter(StateStandby, reason) || s.holder != active.PID {
 			s.log.Info("standing by: another session holds the slot", zap.Int32("pid", active.PID))
 		}
 		s.holder = active.PID
 		s.serve(s.presence.show(ctx))
-	} else {
+	case errors.Is(err, ErrBackfillElsewhere):
+		if s.board.enter(StateStandby, ErrBackfillElsewhere.Error()) {
+			s.log.Info("standing by: " + ErrBackfillElsewhere.Error())
+		}
+		s.serve(s.presence.show(ctx))
+	default:
+		wait = backoff(&s.cfg, attempt)
 		s.presence.hide(ctx)
 		s.serve(0)
 		s.board.fail(kindOf(err), err)
@@ -174,6 +181,9 @@ func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
 	}
 	found, err := server.Register(ctx)
 	if err != nil {
+		return false, err
+	}
+	if err := s.backfill(ctx, server); err != nil {
 		return false, err
 	}
 	if err := server.StartReplication(ctx, found.Confirmed); err != nil {

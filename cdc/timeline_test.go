@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -74,7 +75,7 @@ func TestTimelines_Promotion(t *testing.T) {
 		advance(t, db, cfg.Slot) // beyond the end of timeline 1: by somebody else
 		_, err = s.Register(t.Context())
 		fatal(t, err, "created again or advanced", "new-epoch orders")
-		require.NoError(t, s.Registry().Confirm(t.Context(), slotOf(t, s).ConfirmedFlush, s.Timeline))
+		require.NoError(t, s.Registry().Confirm(t.Context(), slotOf(t, s).ConfirmedFlush, s.Timeline, time.Time{}))
 		_, err = s.Register(t.Context())
 		require.NoError(t, err)
 	})

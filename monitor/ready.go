@@ -21,6 +21,7 @@ type Limits struct {
 // Ready decides /readyz and says why. A stream is ready when it
 //
 //   - stands by: another session holds the slot and this one will take over;
+//   - or publishes the rows from before its slot, of which some were acknowledged within Progress;
 //   - or rests at the operator's word: nothing is amiss with it, and a rollout must not wait;
 //   - or streams, the server was heard within Receive, and the oldest event in flight was acknowledged
 //     within Progress and what is delivered confirmed within Confirm, as far as there was any (or streaming
@@ -35,6 +36,8 @@ func (l Limits) Ready(s *Status, now time.Time) (ready bool, reason string) {
 		return true, s.Reason
 	case Streaming:
 		return l.progress(s, now)
+	case Backfilling:
+		return l.backfilling(s, now)
 	case Stuck:
 		return false, s.stuck()
 	case Connecting, Draining, Stopped:
@@ -44,6 +47,18 @@ func (l Limits) Ready(s *Status, now time.Time) (ready bool, reason string) {
 		reason += ": " + s.Reason
 	}
 	return false, reason
+}
+
+func (l Limits) backfilling(s *Status, now time.Time) (ready bool, reason string) {
+	last := s.LastProgress
+	if last.Before(s.Since) {
+		last = s.Since
+	}
+	if still := now.Sub(last); still > l.Progress {
+		return false, fmt.Sprintf("backfilling: no row has been acknowledged for %s (limit %s); %s",
+			still.Round(time.Second), l.Progress, s.Reason)
+	}
+	return true, "backfilling: " + s.Reason
 }
 
 func (l Limits) progress(s *Status, now time.Time) (ready bool, reason string) {

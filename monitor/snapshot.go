@@ -33,7 +33,7 @@ func (s snapshot) Collect(ch chan<- prometheus.Metric) {
 func (s snapshot) collectStream(m metrics) {
 	st := s.status
 	// Every state is always there, so that an alert has something to begin with.
-	states := []State{Connecting, Standby, Streaming, Paused, Stuck, Draining, Stopped}
+	states := []State{Connecting, Standby, Streaming, Backfilling, Paused, Stuck, Draining, Stopped}
 	if !slices.Contains(states, st.State) {
 		states = append(states, st.State)
 	}

@@ -19,13 +19,14 @@ type State string
 
 // The states that the monitor knows how to judge; any other is not ready.
 const (
-	Connecting State = "connecting"
-	Standby    State = "standby"
-	Streaming  State = "streaming"
-	Paused     State = "paused"
-	Stuck      State = "stuck"
-	Draining   State = "draining"
-	Stopped    State = "stopped"
+	Connecting  State = "connecting"
+	Standby     State = "standby"
+	Streaming   State = "streaming"
+	Paused      State = "paused"
+	Backfilling State = "backfilling" // publishing rows from before the slot
+	Stuck       State = "stuck"
+	Draining    State = "draining"
+	Stopped     State = "stopped"
 )
 
 // Status is a snapshot of a stream. Zero times and positions mean: not yet. Times are the local

@@ -19,7 +19,7 @@ const connectTimeout = 10 * time.Second
 
 // cdcConfig is what the stream needs; route lists the columns of the topic template.
 func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
-	return cdc.Config{
+	config := cdc.Config{
 		ConnString:  cdc.Secret(s.DatabaseURL.Reveal()),
 		Stream:      s.StreamName(),
 		Slot:        s.Slot.Text,
@@ -42,6 +42,10 @@ func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
 		FollowKey:       s.DeadLetterFollowKey.Value,
 		Logger:          log.Named("cdc"),
 	}
+	if s.Backfill.Value {
+		config.Backfill = &backfill{settings: s, config: config, log: log.Named("backfill")}
+	}
+	return config
 }
 
 // retentionConfig is what retention needs.

@@ -81,8 +81,8 @@ func (c *replayStartCommand) record() (*replay.Record, error) {
 	if r.Name == "" {
 		r.Name = time.Now().UTC().Format("20060102-150405")
 	}
-	if r.Name == backfillName {
-		return nil, fmt.Errorf("the name %q is the one of the rows before the slot: choose another", r.Name)
+	if r.Name == backfillName || r.Name == redriveName {
+		return nil, fmt.Errorf("the name %q is walrelay's own: choose another", r.Name)
 	}
 	if c.IDFile != "" {
 		ids, err := readIDs(c.IDFile)

@@ -12,6 +12,7 @@ type Settings struct {
 	Stream       Text `group:"Stream" help:"Name of the stream, carried by every record. Unset: the slot's name."`
 	Slot         Text `group:"Stream" default:"walrelay" help:"Replication slot: up to 63 of a-z, 0-9 and _. It is also the lock: one instance streams, others stand by."`
 	SlotFailover Bool `group:"Stream" default:"false" help:"Create the slot so that standbys can take it over (PostgreSQL 17 and later)."`
+	Backfill     Bool `group:"Stream" default:"false" help:"When the slot is created, first publish the rows that are in the tables already, as a replay named backfill."`
 	Publication  Text `group:"Stream" default:"walrelay" help:"Publication that the slot reads, named as in the catalog, without quotes."`
 
 	Tables            Tables `group:"Tables" default:"public.outbox" help:"Outbox tables, comma-separated SQL names: double quotes where SQL needs them; without a schema: public."`
