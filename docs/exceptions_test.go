@@ -23,7 +23,6 @@ var exceptions = map[string]string{
 	"examples/payments/README.md#by-hand: sh psql":                            "make payments does and judges it all",
 	"docs/operations.md#looking-at-a-stream: sh walrelay tail":                "it waits for events: e2e/tail_test.go",
 	"docs/operations.md#before-the-first-start: sql GRANT rds_replication":    "the role is that of RDS",
-	"docs/operations.md#before-the-first-start: sql CREATE ROLE walrelay":     "e2e/privileges_test.go runs it",
 	"docs/operations.md#before-the-first-start: sh kafka-acls.sh":             "e2e/privileges_test.go does the same",
 }
 
