@@ -78,6 +78,9 @@ type Config struct {
 	// FollowKey sends later events of a dead-lettered key after it. Optional.
 	FollowKey bool
 
+	// Budget limits the log that the server keeps for the slot. Optional.
+	Budget Budget
+
 	// Check looks at the database before anything is created there, for what runs beside the stream. It is
 	// called at each attempt to start until it has passed once; a *FatalError ends the stream. Optional.
 	Check func(ctx context.Context, db *pgx.Conn) error

@@ -44,6 +44,8 @@ type guard struct {
 	recorded pglogrepl.LSN // in the registry
 	at       time.Time     // when
 	rounds   int
+	board    *board
+	spent    *spending
 
 	mu         sync.Mutex
 	frontier   pglogrepl.LSN
@@ -221,6 +223,11 @@ func (g *guard) round(ctx context.Context, last bool) error {
 		}
 	}
 	g.rounds++
+	if !last {
+		if err := g.checkBudget(ctx); err != nil {
+			return err
+		}
+	}
 	pause, err := g.registry.Paused(ctx)
 	if err != nil {
 		return err

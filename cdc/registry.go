@@ -235,7 +235,7 @@ func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
 	done := EpochStart{Slot: row.Slot, SlotExists: slot.Exists, Confirmed: row.Confirmed}
 	done.Epoch, err = r.raiseEpoch(ctx, "epoch = greatest(epoch + 1, extract(epoch FROM now())::bigint), "+
 		"state_epoch = NULL, created_lsn = NULL, confirmed_lsn = NULL, publication_state = NULL, covered_since = NULL, "+
-		"partitions = '{}'")
+		"given_up = NULL, partitions = '{}'")
 	return done, err
 }
 

@@ -68,6 +68,9 @@ type Status struct {
 	Diverged     uint64            // events published, and not in the database that took over
 	Errors       map[string]uint64 // by kind: postgres, kafka, decode
 
+	// OverBudget says that the server keeps more log for the slot than Config.Budget allows, as last measured.
+	OverBudget bool
+
 	LastError   string
 	LastErrorAt time.Time
 	Stuck       *checkpoint.Poison // the event that waits for a verdict

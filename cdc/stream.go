@@ -29,6 +29,7 @@ type Stream struct {
 
 	checked  bool     // Config.Check has passed
 	presence presence // while standing by
+	spent    spending
 }
 
 // New returns a stream. It does no I/O. The configuration must be valid.
@@ -36,7 +37,10 @@ func New(cfg Config, sink Sink) (*Stream, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Stream{cfg: cfg, log: cfg.Logger, sink: sink, board: newBoard(&cfg), seen: &witness{}, warned: map[string]bool{}}
+	s := &Stream{
+		cfg: cfg, log: cfg.Logger, sink: sink, board: newBoard(&cfg), seen: &witness{}, warned: map[string]bool{},
+		spent: spending{unknown: map[string]bool{}},
+	}
 	s.lag = NewLagReader(&s.cfg)
 	s.presence = presence{cfg: &s.cfg, log: s.log}
 	return s, nil
@@ -242,6 +246,7 @@ func (s *Stream) stream(
 	// Guard and watch outlive ctx, since a drain needs them.
 	beside, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	guard := newGuard(server, reg.Publication, start, reg.Confirmed, run, halt)
+	guard.board, guard.spent = s.board, &s.spent
 	sess := &session{
 		cfg: &s.cfg, log: s.log, server: server, conn: server.Repl.Conn(), sink: s.sink, board: s.board, guard: guard,
 		seen: s.seen,
@@ -284,6 +289,9 @@ func (s *Stream) stream(
 		return true, s.adoptPartitions(ctx, server, changed)
 	case lived:
 		return true, s.raiseEpochAbove(ctx, server, behind)
+	}
+	if over, ok := errors.AsType[*overBudgetError](err); ok {
+		return true, s.giveUp(ctx, server, over)
 	}
 	paused, ok := errors.AsType[*pausedError](context.Cause(streaming))
 	if ok && ctx.Err() == nil && (err == nil || errors.Is(err, paused)) {

@@ -35,7 +35,12 @@ func (l Limits) Ready(s *Status, now time.Time) (ready bool, reason string) {
 	case Paused:
 		return true, s.Reason
 	case Streaming:
-		return l.progress(s, now)
+		ready, reason = l.progress(s, now)
+		if s.OverBudget {
+			reason += fmt.Sprintf("\nthe server keeps more write-ahead log for the slot than WALRELAY_WAL_BUDGET, %d bytes",
+				s.WALBudget)
+		}
+		return ready, reason
 	case Backfilling:
 		return l.backfilling(s, now)
 	case Stuck:

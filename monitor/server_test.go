@@ -219,7 +219,7 @@ func TestMetrics_Lint(t *testing.T) {
 	f.Observer().Throttled("orders", time.Second)
 	status := streaming()
 	status.Troubles = []Trouble{{Object: "topic orders", Since: noon(), Kind: "missing", Reason: "no such topic"}}
-	status.Retention = &Retention{Oldest: noon(), LastRun: noon()}
+	status.Retention, status.WALBudget = &Retention{Oldest: noon(), LastRun: noon()}, 1
 	f.status.Store(&status)
 	gatherer, err := f.gatherer(t.Context())
 	require.NoError(t, err)

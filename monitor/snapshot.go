@@ -57,6 +57,10 @@ func (s snapshot) collectStream(m metrics) {
 		"Time since the confirmed position last moved, or had nothing to move to.", s.now, st.LastConfirmed)
 	m.gauge("walrelay_clock_offset_seconds", "The server's clock minus the local one, as last measured.",
 		st.ClockOffset.Seconds())
+	if st.WALBudget > 0 {
+		m.gauge("walrelay_wal_budget_bytes", "Write-ahead log that the server may keep for the slot.", float64(st.WALBudget))
+		m.gauge("walrelay_wal_budget_exceeded", "1 while the server keeps more.", boolean(st.OverBudget))
+	}
 	s.collectTroubles(m)
 }
 

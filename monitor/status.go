@@ -79,6 +79,10 @@ type Status struct {
 	StuckOn *Poison `json:"stuck_on,omitempty"`
 	// Troubles is what holds delivery up at present, oldest first.
 	Troubles []Trouble `json:"troubles,omitempty"`
+	// WALBudget is how much log the server may keep for the slot, in bytes; 0: no limit.
+	WALBudget int64 `json:"wal_budget_bytes,omitempty"`
+	// OverBudget says that it keeps more.
+	OverBudget bool `json:"over_wal_budget,omitempty"`
 	// Retention is nil when it is off.
 	Retention *Retention `json:"retention,omitempty"`
 }

@@ -40,7 +40,10 @@ func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
 		Window:          s.window(),
 		MaxMessageBytes: int(s.MaxMessageBytes.Bytes),
 		FollowKey:       s.DeadLetterFollowKey.Value,
-		Logger:          log.Named("cdc"),
+		Budget: cdc.Budget{
+			Bytes: s.WALBudget.Bytes, Action: cdc.BudgetAction(s.WALBudgetAction.Text), Pause: s.budgetPause(),
+		},
+		Logger: log.Named("cdc"),
 	}
 	if s.Backfill.Value {
 		config.Backfill = &backfill{settings: s, config: config, log: log.Named("backfill")}

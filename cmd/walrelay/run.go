@@ -55,6 +55,7 @@ func stream(ctx context.Context, s *Settings, log *zap.Logger) error {
 	watch, err := monitor.New(s.monitorConfig(log,
 		func() monitor.Status {
 			status := shownStatus(relay.Status(), kafka.Troubles())
+			status.WALBudget = s.WALBudget.Bytes
 			if keeping {
 				status.Retention = shownRetention(keeper.Stats())
 			}

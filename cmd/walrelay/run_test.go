@@ -123,10 +123,11 @@ func TestShown_CarriesEverything(t *testing.T) {
 		LastConfirmed: now, LastTick: now,
 		Transactions: 9, Events: 10, Ignored: map[string]uint64{"update": 1},
 		Poison:     map[checkpoint.Action]uint64{checkpoint.Skipped: 2},
-		Reconnects: 11, Diverged: 13, Errors: map[string]uint64{"kafka": 3}, LastError: "e", LastErrorAt: now,
+		Reconnects: 11, Diverged: 13, OverBudget: true,
+		Errors: map[string]uint64{"kafka": 3}, LastError: "e", LastErrorAt: now,
 		Stuck: &checkpoint.Poison{EventID: "id", Table: "t", Topic: "p", Reason: "why", Size: 12},
 	}, []sink.Trouble{{Object: "topic a", Since: now, Kind: "missing", Error: "why"}})
-	require.Equal(t, []string{"Retention"}, zeroFields(t, shown), "which is off")
+	require.Equal(t, []string{"WALBudget", "Retention"}, zeroFields(t, shown), "which is off")
 	require.Empty(t, zeroFields(t, *shownRetention(retention.Stats{
 		Rows: 1, Partitions: 2, Errors: 3, Oldest: now, LastRun: now, LastError: "e", LastErrorAt: now,
 	})))

@@ -29,6 +29,10 @@ type Settings struct {
 	Retention       Duration `group:"Retention" default:"0s" help:"Age from which rows of the outbox tables are deleted, once their events are confirmed; see operations.md. 0: never."`
 	RetentionColumn Text     `group:"Retention" default:"created_at" help:"Column of the time of the insert, by which a row's age is told: timestamptz, timestamp (read as UTC) or date."`
 
+	WALBudget       Size   `name:"wal-budget" group:"Write-ahead log" help:"Write-ahead log that the server may keep for the slot, looked at while an instance streams; see operations.md. Unset: no limit."`
+	WALBudgetAction Choice `name:"wal-budget-action" group:"Write-ahead log" default:"alert" choices:"alert,pause-others,drop-slot" help:"Beyond the budget: say so; or pause the streams of WALRELAY_WAL_BUDGET_PAUSE until half of it is free; or DROP THE SLOT and end, which loses events to the stream."`
+	WALBudgetPause  Text   `name:"wal-budget-pause" group:"Write-ahead log" help:"Streams of lesser value that pause-others pauses, comma-separated."`
+
 	Topic               Text   `group:"Topics" default:"outbox.event.{aggregatetype}" help:"Topic of an event; {column} stands for that column's value."`
 	CreateTopics        Bool   `group:"Topics" default:"false" help:"Create topics that do not exist."`
 	TopicPartitions     Int    `group:"Topics" default:"0" unit:"partitions" help:"Partitions of a created topic; 0: the brokers' default."`

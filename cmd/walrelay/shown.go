@@ -19,7 +19,8 @@ func shownStatus(s cdc.Status, troubles []sink.Trouble) monitor.Status {
 		LastConfirmed: s.LastConfirmed, LastTick: s.LastTick,
 		Transactions: s.Transactions, Events: s.Events, Ignored: s.Ignored,
 		Poison: make(map[string]uint64, len(s.Poison)), Reconnects: s.Reconnects, Diverged: s.Diverged, Errors: s.Errors,
-		LastError: s.LastError, LastErrorAt: s.LastErrorAt,
+		OverBudget: s.OverBudget,
+		LastError:  s.LastError, LastErrorAt: s.LastErrorAt,
 	}
 	for action, n := range s.Poison {
 		shown.Poison[string(action)] = n

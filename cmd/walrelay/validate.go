@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/walrelay/walrelay/cdc"
 	"github.com/walrelay/walrelay/sink"
 )
 
@@ -29,6 +30,7 @@ func (s *Settings) validate(settings []declared, f *faults) {
 	s.checkTopics(f)
 	s.checkTransactions(f)
 	s.checkLimits(f)
+	s.checkBudget(f)
 	s.checkSecurity(f)
 	s.checkOperation(f)
 }
@@ -136,6 +138,34 @@ func (s *Settings) checkLimits(f *faults) {
 		f.check(s.BackoffMax.Value >= s.BackoffMin.Value, &s.BackoffMax.input,
 			"must be at least %s=%s", s.BackoffMin.variable, s.BackoffMin.raw)
 	}
+}
+
+// minDropBudget keeps a slip of the pen, as 64 for 64GB, from costing a slot: a healthy slot keeps a few segments.
+const minDropBudget = 64 << 20
+
+func (s *Settings) checkBudget(f *faults) {
+	action, names := s.WALBudgetAction.Text, s.budgetPause()
+	f.check(action == string(cdc.BudgetAlert) || s.WALBudget.Bytes > 0, &s.WALBudgetAction.input,
+		"needs %s", s.WALBudget.variable)
+	f.check(action != string(cdc.BudgetDrop) || s.WALBudget.Bytes == 0 || s.WALBudget.Bytes >= minDropBudget,
+		&s.WALBudget.input, "must be at least 64MiB with %s=%s", s.WALBudgetAction.variable, cdc.BudgetDrop)
+	f.check((action == string(cdc.BudgetPause)) == (len(names) > 0), &s.WALBudgetPause.input,
+		"must name streams if, and only if, %s=%s", s.WALBudgetAction.variable, cdc.BudgetPause)
+	for _, name := range names {
+		f.check(streamName.MatchString(name) && name != s.StreamName(), &s.WALBudgetPause.input,
+			"must be names of other streams, comma-separated; %q is not", name)
+	}
+}
+
+// budgetPause lists the streams that are paused for the budget.
+func (s *Settings) budgetPause() []string {
+	var names []string
+	for name := range strings.SplitSeq(s.WALBudgetPause.Text, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (s *Settings) checkSecurity(f *faults) {
