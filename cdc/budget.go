@@ -172,7 +172,9 @@ func (s *Stream) giveUp(ctx context.Context, server *Server, over *overBudgetErr
 		Problem: fmt.Sprintf("was dropped: it kept %d bytes of write-ahead log, more than WALRELAY_WAL_BUDGET allows (%d), "+
 			"and WALRELAY_WAL_BUDGET_ACTION is %s; %s, that is from %s to %s", over.retained, s.cfg.Budget.Bytes, BudgetDrop,
 			gapBetween(confirmed, until), since.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)),
-		Remedy: republish(s.cfg.Stream),
+		Remedy: fmt.Sprintf("make sure that the disk has room and the stream can deliver, run "+
+			"`walrelay stream new-epoch %s`, start it again, and publish the rows of the gap with `walrelay replay --since %s`",
+			s.cfg.Stream, since.UTC().Add(-time.Second).Format(time.RFC3339)),
 	}
 }
 

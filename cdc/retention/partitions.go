@@ -94,7 +94,8 @@ func (k *Keeper) keeps(ctx context.Context, t *table, partition, since string) (
 		SELECT EXISTS (SELECT FROM `+partition+` AS o
 				WHERE o.`+t.column+` < $1::text::timestamptz OR o.`+t.column+` >= now() - $2::interval)
 			OR EXISTS (SELECT FROM `+partition+` AS o JOIN walrelay.dead_letters d ON o.`+t.id+` = d.event_id::`+t.idType+`
-				WHERE d.table_name = $3 AND d.event_id <> '')`, since, k.cfg.Limit, t.Name()).Scan(&kept)
+				WHERE d.table_name = $3 AND d.event_id <> ''
+					AND to_jsonb(d) ->> 'redriven_at' IS NULL)`, since, k.cfg.Limit, t.Name()).Scan(&kept)
 	if err != nil {
 		return false, fmt.Errorf("look for rows to keep in %s: %w", partition, err)
 	}

@@ -22,10 +22,12 @@ type row struct {
 }
 
 // deletable is the condition on a row, whose names are o.id, o.at and so on: see the package comment.
-// $1 is Limit, $2 covered_since and $3 the table's name in the ledger.
+// $1 is Limit, $2 covered_since and $3 the table's name in the ledger. An event that was redriven counts as
+// delivered; a ledger without that column has none.
 func (t *table) deletable() string {
 	return "o." + t.column + " < now() - $1::interval AND o." + t.column + ` >= $2::text::timestamptz
-		AND NOT EXISTS (SELECT FROM walrelay.dead_letters d WHERE d.table_name = $3 AND d.event_id = o.` + t.id + "::text)"
+		AND NOT EXISTS (SELECT FROM walrelay.dead_letters d WHERE d.table_name = $3 AND d.event_id = o.` + t.id + `::text
+			AND to_jsonb(d) ->> 'redriven_at' IS NULL)`
 }
 
 // choose finds rows to delete, in no particular order of their times: the oldest first would mean to read
