@@ -155,7 +155,7 @@ func (s *Stream) giveUp(ctx context.Context, server *Server, over *overBudgetErr
 	since := s.board.snapshot().OldestUnsettled
 	err := server.SQL.QueryRow(ctx, `
 		UPDATE walrelay.streams SET updated_at = now(), given_up = jsonb_build_object('at', now(),
-			'since', coalesce($2, updated_at), 'confirmed_lsn', confirmed_lsn, 'until_lsn', pg_current_wal_lsn(),
+			'since', coalesce($2, settled_at, updated_at), 'confirmed_lsn', confirmed_lsn, 'until_lsn', pg_current_wal_lsn(),
 			'retained_bytes', $3::int8)
 		WHERE name = $1
 		RETURNING confirmed_lsn::text, pg_current_wal_lsn()::text, now(), (given_up ->> 'since')::timestamptz`,
@@ -172,9 +172,8 @@ func (s *Stream) giveUp(ctx context.Context, server *Server, over *overBudgetErr
 		Problem: fmt.Sprintf("was dropped: it kept %d bytes of write-ahead log, more than WALRELAY_WAL_BUDGET allows (%d), "+
 			"and WALRELAY_WAL_BUDGET_ACTION is %s; %s, that is from %s to %s", over.retained, s.cfg.Budget.Bytes, BudgetDrop,
 			gapBetween(confirmed, until), since.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)),
-		Remedy: fmt.Sprintf("make sure that the disk has room and the stream can deliver, run "+
-			"`walrelay stream new-epoch %s`, start it again, and publish the rows of the gap with `walrelay replay --since %s`",
-			s.cfg.Stream, since.UTC().Add(-time.Second).Format(time.RFC3339)),
+		Remedy: "make sure that the disk has room and the stream can deliver, " +
+			republishSince(s.cfg.Stream, since.Add(-gapMargin).UTC().Format(time.RFC3339)),
 	}
 }
 
