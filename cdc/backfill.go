@@ -40,6 +40,7 @@ func (s *Stream) backfill(ctx context.Context, server *Server) error {
 		s.log.Info("publishing the rows from before the slot; the stream begins after them",
 			zap.Bool("in_the_slots_snapshot", server.snapshot != ""))
 	}
+	s.board.update(func(st *Status) { st.LastProgress = time.Now() })
 	finished := make(chan error, 1)
 	go func() {
 		finished <- s.cfg.Backfill.Run(ctx, server.snapshot, func(done, total int64) {

@@ -84,7 +84,7 @@ func (e *examination) deadLetters(ctx context.Context) error {
 	var count, follow int64
 	err := e.server.SQL.QueryRow(ctx, `
 		SELECT count(*), count(*) FILTER (WHERE follow) FROM walrelay.dead_letters
-		WHERE stream = $1 AND action <> 'skipped'`, e.cfg.Stream).Scan(&count, &follow)
+		WHERE stream = $1 AND action <> 'skipped' AND redriven_at IS NULL`, e.cfg.Stream).Scan(&count, &follow)
 	if err != nil {
 		return err
 	}
@@ -97,8 +97,7 @@ func (e *examination) deadLetters(ctx context.Context) error {
 		Check: "dead-letters", Object: object, Level: LevelWarning,
 		Found: fmt.Sprintf("%d events did not reach their topic", count),
 		Why:   "consumers of the topic have not seen them",
-		Fix: "look at them: SELECT position, event_id, topic, reason FROM walrelay.dead_letters WHERE stream = " +
-			quoteLiteral(e.cfg.Stream) + "; publish what is missing",
+		Fix:   "walrelay deadletters list says why; mend that, and then: walrelay deadletters redrive POSITION",
 	}
 	if follow > 0 {
 		f.Why += fmt.Sprintf("; later events of %d keys follow them", follow)

@@ -121,6 +121,7 @@ var needed = map[string]needs{
 	},
 	"docs/operations.md#exactly-once-refuses-to-start":                 {given: exactlyOnce, then: delivers},
 	"docs/operations.md#the-slot-is-lost-or-something-else-left-a-gap": {then: delivers},
+	"docs/operations.md#a-budget-for-the-write-ahead-log":              {replace: map[string]string{"NAME": "walrelay"}},
 	"docs/managed-services.md#amazon-rds-for-postgresql": {given: func(t *testing.T, w *world) {
 		roles(t, w)
 		w.sql(t, "CREATE ROLE rds_replication")

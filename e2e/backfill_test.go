@@ -43,6 +43,7 @@ func TestBackfill_MeetsTheStream(t *testing.T) {
 				beforeStream(t, records)
 				s.caughtUp()
 				s.stop(relay)
+				require.Equal(t, "-infinity", s.registered("covered_since"), "retention may delete them")
 				require.Regexp(t, `backfill +done +\d+ published +0 refused`, s.run("replay", "list"))
 
 				s.relay() // it is done, and is not done again

@@ -98,6 +98,31 @@ func TestMemory_ExactlyOnce(t *testing.T) {
 	s.withinMemory(relay)
 }
 
+// A replay of the whole table reads as it publishes, in either delivery mode.
+func TestMemory_Replay(t *testing.T) {
+	t.Parallel()
+	rows := fromEnv(t, "WALRELAY_E2E_ROWS", 200_000)
+	for name, start := range map[string]func(*testing.T, *testenv.Server, *testenv.Cluster, int) *setup{
+		"at-least-once": newSetup, "exactly-once": newExactly,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, testenv.Postgres(t, lastMajor()), testenv.Kafka(t), 3)
+			s.bulk(rows, 1000, "")
+			replay := testenv.StartProcess(t, testenv.Command{
+				Path: testenv.Binary(t), Args: []string{"replay", "--all", "--name", "whole", "--rate", "50000"}, Env: s.env,
+			})
+			require.Eventually(t, func() bool {
+				var published int
+				err := s.db.QueryRow(t, "SELECT coalesce(max(published), 0) FROM walrelay.replays").Scan(&published)
+				return err == nil && published > 0
+			}, wait, tick)
+			s.withinMemory(replay)
+			require.Equal(t, 0, replay.Wait(t, 5*wait), replay.Log())
+			require.Contains(t, replay.Stdout(), fmt.Sprintf("%d rows were published", rows))
+		})
+	}
+}
+
 // bulk commits one transaction of n rows, whose payload says which number each has.
 func (s *setup) bulk(n, keys int, filling string) {
 	s.t.Helper()

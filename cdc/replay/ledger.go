@@ -127,6 +127,16 @@ func (l *Ledger) read(ctx context.Context, which string, args ...any) ([]Record,
 	return records, nil
 }
 
+// CoverAll says that every row that was there before the slot is published, so that retention may delete it in
+// its time.
+func (l *Ledger) CoverAll(ctx context.Context) error {
+	_, err := l.db.Exec(ctx, "UPDATE walrelay.streams SET covered_since = '-infinity' WHERE name = $1", l.stream)
+	if err != nil {
+		return cdc.Diagnose(fmt.Errorf("record that all rows are covered: %w", err))
+	}
+	return nil
+}
+
 // errReplayGone says that a replay's row was deleted under it.
 var errReplayGone = errors.New("record replay: its row in walrelay.replays is gone")
 

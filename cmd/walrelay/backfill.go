@@ -58,12 +58,10 @@ func (b *backfill) Run(ctx context.Context, snapshot string, progress func(done,
 		if err != nil {
 			return err
 		}
-		refused := 0
 		err = runSink(ctx, kafka, func(ctx context.Context, kafka *sink.Kafka) error {
 			return replay.Run(ctx, &replay.Config{
 				CDC: &b.config, Ledger: ledger, Sink: kafka, Snapshot: snapshot, Progress: progress,
 				Refused: func(p checkpoint.Poison) {
-					refused++
 					b.log.Warn("a row from before the slot cannot be delivered and is left out", zap.String("event_id", p.EventID),
 						zap.String("table", p.Table), zap.String("topic", p.Topic), zap.String("reason", p.Reason),
 						zap.String("to_publish_it", "mend the cause, then: walrelay replay --id ID"))
@@ -71,10 +69,14 @@ func (b *backfill) Run(ctx context.Context, snapshot string, progress func(done,
 				Trouble: func(err error) { b.log.Warn("publishing the rows from before the slot again", zap.Error(err)) },
 			}, record)
 		})
-		if refused > 0 && err == nil {
-			b.log.Warn("rows from before the slot were left out", zap.Int("rows", refused))
+		switch {
+		case err != nil:
+			return err
+		case record.Refused > 0:
+			b.log.Warn("rows from before the slot were left out", zap.Int64("rows", record.Refused))
+			return nil
 		}
-		return err
+		return ledger.CoverAll(ctx)
 	})
 }
 
