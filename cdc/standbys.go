@@ -4,30 +4,16 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
-// Waiting returns the sessions for replication that the stream's other instances have open at this moment.
-// A standby tries about every second and is seen only while it does, so ask often. They are told by their
-// application_name, which has to be this connection's, and seen only by the same role or one that may read
-// all of pg_stat_activity.
-func (k *SlotKeeper) Waiting(ctx context.Context) ([]Holder, error) {
-	rows, err := k.server.SQL.Query(ctx, `
-		SELECT pid, application_name, coalesce(host(client_addr), 'a local socket'), backend_start FROM pg_stat_activity
-		WHERE backend_type = 'walsender' AND datname = current_database()
-			AND application_name = current_setting('application_name')
-			AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE active_pid IS NOT NULL)`)
+// Standbys returns the stream's instances that wait for the slot. Those of another role's sessions are seen only
+// with pg_monitor.
+func (k *SlotKeeper) Standbys(ctx context.Context) ([]Instance, error) {
+	instances, err := readInstances(ctx, k.server.SQL, k.server.cfg.Slot, 0)
 	if err != nil {
 		return nil, Diagnose(fmt.Errorf("look for standbys: %w", err))
 	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (h Holder, err error) {
-		return h, row.Scan(&h.PID, &h.Application, &h.Client, &h.Since)
-	})
-	if err != nil {
-		return nil, Diagnose(fmt.Errorf("look for standbys: %w", err))
-	}
-	return found, nil
+	return instances, nil
 }
 
 // FlushLag is how long ago the server wrote what the slot's reader confirmed last; ok is false when nobody

@@ -24,7 +24,7 @@ type shownStatus struct {
 		PID                 int32
 		Application, Client string
 	} `json:"active_session"`
-	Standbys []string `json:"standbys_seen"`
+	Standbys []struct{ PID int32 } `json:"standbys"`
 	Instance *struct{ State, Error string }
 	Dead     map[string]int64 `json:"dead_letters"`
 	Verdicts map[string]string

@@ -76,7 +76,6 @@ type watch struct {
 	instance *instance
 	keeper   *cdc.SlotKeeper // nil: not connected
 	last     *statusView
-	standbys map[string]time.Time // by client: last seen
 }
 
 func (w *watch) close(ctx context.Context) {
@@ -85,14 +84,14 @@ func (w *watch) close(ctx context.Context) {
 	}
 }
 
-// look waits for the rest of the interval, with an eye on standbys, and then reads everything anew.
+// look waits for the rest of the interval, and then reads everything anew.
 func (w *watch) look(ctx context.Context) (*statusView, error) {
 	if w.keeper == nil {
 		keeper, err := cdc.OpenSlotKeeper(ctx, w.config)
 		if err != nil {
 			return nil, err
 		}
-		w.keeper, w.standbys = keeper, map[string]time.Time{}
+		w.keeper = keeper
 	}
 	if w.last != nil {
 		if err := w.rest(ctx, w.last.Time); err != nil {
@@ -122,45 +121,28 @@ func (w *watch) look(ctx context.Context) (*statusView, error) {
 	v.slot(slot)
 	v.Instance = w.instance.ask(ctx, w.config.Stream)
 	v.compare(w.last)
-	for client, seen := range w.standbys {
-		if time.Since(seen) < standbyMemory {
-			v.Standbys = append(v.Standbys, client)
-		}
+	standbys, err := w.keeper.Standbys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range standbys {
+		v.Standbys = append(v.Standbys, holderView{PID: s.PID, Application: s.Application, Client: s.Client, Since: s.Since})
 	}
 	v.judge()
 	w.last = v
 	return v, nil
 }
 
-const (
-	// standbyGlance is how often standbys are looked for: they are seen only while they try.
-	standbyGlance = 20 * time.Millisecond
-	// standbyMemory is how long one is listed that was seen.
-	standbyMemory = 10 * time.Second
-)
-
-// rest waits until an interval has passed since then, and notes the standbys that show meanwhile.
+// rest waits until an interval has passed since then.
 func (w *watch) rest(ctx context.Context, since time.Time) error {
-	ticker := time.NewTicker(standbyGlance)
-	defer ticker.Stop()
-	for time.Since(since) < statusInterval {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-ticker.C:
-		}
-		if w.keeper == nil {
-			continue
-		}
-		waiting, err := w.keeper.Waiting(ctx)
-		if err != nil {
-			return err
-		}
-		for _, h := range waiting {
-			w.standbys[h.Client] = time.Now()
-		}
+	timer := time.NewTimer(time.Until(since.Add(statusInterval)))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
 	}
-	return nil
 }
 
 // lines adds a line; what it holds must not steer the terminal.

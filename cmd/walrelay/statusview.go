@@ -30,7 +30,7 @@ type statusView struct {
 	EventsPerSecond    *float64 `json:"events_per_second"`
 
 	Holder   *holderView     `json:"active_session,omitempty"`
-	Standbys []string        `json:"standbys_seen,omitempty"` // by client address
+	Standbys []holderView    `json:"standbys,omitempty"`
 	Instance *instanceAnswer `json:"instance"`
 
 	DeadLetters map[checkpoint.Action]int64 `json:"dead_letters,omitempty"`
@@ -113,6 +113,8 @@ func (v *statusView) judge() {
 		v.State, v.Reason = "lost", v.Slot.Words
 	case in != nil && in.State == "stuck":
 		v.State, v.Reason = "stuck", in.Reason
+	case in != nil && in.State == "backfilling":
+		v.State, v.Reason = "backfilling", in.Reason
 	case v.paused != nil && v.Holder != nil:
 		v.State, v.Reason = "pausing", v.paused.String()
 	case v.paused != nil:
@@ -143,9 +145,9 @@ func (v *statusView) text() string {
 		line("active", "server process %d, %s from %s, since %s", h.PID, h.Application, h.Client,
 			h.Since.UTC().Format(time.RFC3339))
 	}
-	if len(v.Standbys) > 0 {
-		slices.Sort(v.Standbys)
-		line("standby", "seen from %s", strings.Join(v.Standbys, ", "))
+	for _, s := range v.Standbys {
+		line("standby", "server process %d, %s from %s, since %s", s.PID, s.Application, s.Client,
+			s.Since.UTC().Format(time.RFC3339))
 	}
 	v.figures(line)
 	for _, action := range slices.Sorted(maps.Keys(v.DeadLetters)) {
