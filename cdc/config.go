@@ -81,6 +81,9 @@ type Config struct {
 	// Budget limits the log that the server keeps for the slot. Optional.
 	Budget Budget
 
+	// MarkTransactions gives every event its place in its transaction, see decoder.Event.Marked. Optional.
+	MarkTransactions bool
+
 	// Check looks at the database before anything is created there, for what runs beside the stream. It is
 	// called at each attempt to start until it has passed once; a *FatalError ends the stream. Optional.
 	Check func(ctx context.Context, db *pgx.Conn) error

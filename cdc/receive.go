@@ -103,24 +103,22 @@ func (s *session) change(ctx context.Context, wal []byte) error {
 	}
 	switch kind {
 	case decoder.KindEvent:
-		seq, err := s.tracker.Add(len(wal) + eventOverhead)
-		if err != nil {
-			return s.undecodable(err)
+		if s.held != nil {
+			return s.hold(ctx, s.decoder.Event(), len(wal))
 		}
-		s.counters.events++
-		s.hasEvents = true
-		event := s.decoder.Event()
-		s.seen.publish(event.Position)
-		s.sink.Publish(seq, event)
-		s.unflushed = true
-		if s.tracker.Full() {
-			return s.waitForRoom(ctx)
-		}
+		return s.event(ctx, s.decoder.Event(), len(wal))
 	case decoder.KindBegin:
 		if err := s.tracker.Begin(s.decoder.Begin().CommitTime); err != nil {
 			return s.undecodable(err)
 		}
 	case decoder.KindCommit:
+		if s.held != nil {
+			if ev := s.held.last(); ev != nil {
+				if err := s.event(ctx, ev, s.held.size); err != nil {
+					return err
+				}
+			}
+		}
 		commit := s.decoder.Commit()
 		s.receive(commit.EndLSN)
 		s.counters.transactions++
@@ -140,6 +138,34 @@ func (s *session) change(ctx context.Context, wal []byte) error {
 	case decoder.KindUpdate, decoder.KindDelete, decoder.KindTruncate, decoder.KindForeignInsert, decoder.KindMessage:
 		s.counters.ignored[kind]++
 	case decoder.KindType, decoder.KindOrigin:
+	}
+	return nil
+}
+
+// hold publishes the event before this one, if there is one in the transaction, and keeps this one back.
+func (s *session) hold(ctx context.Context, ev *decoder.Event, size int) error {
+	if before := s.held.take(); before != nil {
+		if err := s.event(ctx, before, s.held.size); err != nil {
+			return err
+		}
+	}
+	s.held.put(ev, size)
+	return nil
+}
+
+// event publishes an event, which came in a message of size bytes.
+func (s *session) event(ctx context.Context, ev *decoder.Event, size int) error {
+	seq, err := s.tracker.Add(size + eventOverhead)
+	if err != nil {
+		return s.undecodable(err)
+	}
+	s.counters.events++
+	s.hasEvents = true
+	s.seen.publish(ev.Position)
+	s.sink.Publish(seq, ev)
+	s.unflushed = true
+	if s.tracker.Full() {
+		return s.waitForRoom(ctx)
 	}
 	return nil
 }

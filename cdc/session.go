@@ -29,6 +29,7 @@ type session struct {
 	seen    *witness
 	warn    func([]string) // each text once in the stream's life
 	decoder *decoder.Decoder
+	held    *holdback // nil unless transactions are marked
 	tracker *checkpoint.Tracker
 	mailbox *checkpoint.Mailbox
 	mail    checkpoint.Mail

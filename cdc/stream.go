@@ -258,6 +258,9 @@ func (s *Stream) stream(
 		received: start, confirmed: start, reached: start,
 		lastStatus: time.Now(), interval: server.StatusInterval(),
 	}
+	if s.cfg.MarkTransactions {
+		sess.held = new(holdback)
+	}
 	server.Repl.Frontend().SetMaxBodyLen(s.cfg.MaxMessageBytes)
 
 	var group sync.WaitGroup

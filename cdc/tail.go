@@ -20,6 +20,7 @@ import (
 type Tail struct {
 	server  *Server
 	decoder *decoder.Decoder
+	held    *holdback // nil unless transactions are marked
 
 	start, received, confirmed pglogrepl.LSN
 	reply                      bool // the server asked for a status
@@ -69,6 +70,9 @@ func (t *Tail) open(ctx context.Context, cfg *Config) error {
 	t.decoder = decoder.New(decoder.Config{
 		Mappings: cfg.Mappings, Messages: cfg.Messages, Epoch: epoch, Timeline: s.Timelines().At,
 	})
+	if cfg.MarkTransactions {
+		t.held = new(holdback)
+	}
 	s.Repl.Frontend().SetMaxBodyLen(cfg.MaxMessageBytes)
 	return nil
 }
@@ -139,12 +143,25 @@ func (t *Tail) change(ctx context.Context, wal []byte, show func(*decoder.Event)
 	}
 	switch kind {
 	case decoder.KindEvent:
-		return show(t.decoder.Event())
+		if t.held == nil {
+			return show(t.decoder.Event())
+		}
+		if before := t.held.take(); before != nil {
+			if err := show(before); err != nil {
+				return err
+			}
+		}
+		t.held.put(t.decoder.Event(), len(wal))
 	case decoder.KindRelation:
 		return t.server.bind(ctx, t.decoder)
 	case decoder.KindCommit:
 		t.confirmed = t.decoder.Commit().EndLSN
 		t.received = max(t.received, t.confirmed)
+		if t.held != nil {
+			if last := t.held.last(); last != nil {
+				return show(last)
+			}
+		}
 	default:
 	}
 	return nil

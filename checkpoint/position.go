@@ -33,11 +33,17 @@ var ErrPosition = errors.New(
 func (p Position) Append(dst []byte) []byte {
 	dst = appendHex(dst, uint64(p.Epoch), 8)
 	dst = append(dst, '-')
-	dst = appendHex(dst, uint64(p.Timeline), 8)
-	dst = append(dst, '-')
-	dst = appendHex(dst, uint64(p.LSN), 16)
+	dst = p.AppendTransaction(dst)
 	dst = append(dst, '-')
 	return appendHex(dst, uint64(p.Index), 8)
+}
+
+// AppendTransaction appends the part of p's text that all events of a transaction share and no epoch changes:
+// TTTTTTTT-LLLLLLLLLLLLLLLL.
+func (p Position) AppendTransaction(dst []byte) []byte {
+	dst = appendHex(dst, uint64(p.Timeline), 8)
+	dst = append(dst, '-')
+	return appendHex(dst, uint64(p.LSN), 16)
 }
 
 // String returns the text that Append writes.

@@ -45,6 +45,11 @@ type Event struct {
 	// Route holds the values of Mapping.Route, same order.
 	Route [][]byte
 
+	// Marked says that the record tells its transaction and its place there. Count is set on the last event of
+	// such a transaction, to the number of its events, poison included; else it is 0. The decoder knows neither.
+	Marked bool
+	Count  uint32
+
 	// Fault is not nil when the row or message cannot be mapped (a required column is missing or NULL).
 	// It names columns, never values; the event is subject to the poison policy. The other fields
 	// hold what could be read; the payload of a message is then its whole content.

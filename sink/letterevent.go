@@ -22,6 +22,7 @@ func letterEvent(b *sarama.RecordBatch, r *sarama.Record) (*decoder.Event, error
 	for _, h := range r.Headers {
 		switch name := string(h.Key); name {
 		case headerStream, headerDeadTopic, headerDeadReason, headerSourcePosition:
+		case headerTransaction, headerIndex, headerCount: // it is published outside of its transaction
 		case headerID:
 			ev.ID = h.Value
 		case headerCommitTime:
@@ -38,7 +39,7 @@ func letterEvent(b *sarama.RecordBatch, r *sarama.Record) (*decoder.Event, error
 			object = appendMember(object, h.Key, h.Value)
 		}
 	}
-	if object != nil {
+	if object != nil && ev.Headers == nil {
 		object = append(object, '}')
 		ev.Headers = object
 	}

@@ -98,10 +98,16 @@ func (k *Kafka) record(seq uint64, ev *decoder.Event) (entry, content, string) {
 		}
 	}
 	e.stamp = clampMillis(stamp)
+	k.headers = k.headers[:0]
+	if ev.Marked {
+		k.headers = appendMarkers(k.headers, ev)
+		c.headers = k.headers
+	}
 	if ev.Headers != nil {
+		own := len(k.headers)
 		var err error
-		if k.headers, err = appendRowHeaders(k.headers[:0], ev.Headers); err != nil {
-			k.headers = appendHeader(k.headers[:0], []byte(headerDeadHeaders), ev.Headers)
+		if k.headers, err = appendRowHeaders(k.headers, ev.Headers); err != nil {
+			k.headers = appendHeader(k.headers[:own], []byte(headerDeadHeaders), ev.Headers)
 			fault = err.Error()
 		}
 		c.headers = k.headers

@@ -30,6 +30,8 @@ func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
 		Routing:     s.routing(),
 		Delivery:    s.Delivery.Text,
 
+		MarkTransactions: s.TransactionHeaders.Value,
+
 		ConnectTimeout:  connectTimeout,
 		StatusInterval:  s.StatusInterval.Value,
 		ReceiveTimeout:  s.ReceiveTimeout.Value,

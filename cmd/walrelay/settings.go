@@ -41,6 +41,8 @@ type Settings struct {
 	DeadLetterTopic     Text   `group:"Topics" default:"walrelay.dead-letters" help:"Topic of dead letters."`
 	DeadLetterFollowKey Bool   `group:"Topics" default:"false" help:"Send later events of a dead-lettered key to the dead-letter topic too, which keeps order within the key."`
 
+	TransactionHeaders Bool `group:"Records" default:"false" help:"Tell every event's transaction, its index there, and on the last one the number of events, in headers walrelay-transaction-*; see wire-format.md."`
+
 	KafkaBrokers        Brokers  `group:"Delivery" help:"Brokers to ask for the cluster, comma-separated host:port. Required."`
 	KafkaClientID       Text     `group:"Delivery" default:"walrelay" help:"Client id shown in the brokers' logs and quotas."`
 	Delivery            Choice   `group:"Delivery" default:"at-least-once" choices:"at-least-once,exactly-once" help:"Delivery promise. exactly-once: events and the position reached are written in Kafka transactions, for read_committed consumers. Stop every instance before changing it."`
