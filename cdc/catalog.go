@@ -180,10 +180,8 @@ func (c tableCheck) publishedAsRoot(configured []decoder.Mapping) bool {
 
 // columns checks that every mapped column exists, if it must, and is sent, if it exists.
 func (c tableCheck) columns() error {
-	m := c.mapping
-	required := append([]string{m.ID, m.Key, m.Payload}, m.Route...)
-	optional := []string{m.Type, m.Headers, m.Timestamp, m.TraceParent}
-	for i, name := range append(required, optional...) {
+	required := c.mapping.Required()
+	for i, name := range append(required, c.mapping.Optional()...) {
 		if name == "" {
 			continue
 		}

@@ -125,7 +125,7 @@ func (e *examination) sampleTable(ctx context.Context, t *SampledTable) error {
 }
 
 func mappedColumns(m *decoder.Mapping) []string {
-	return append([]string{m.ID, m.Key, m.Payload, m.Type, m.Headers, m.Timestamp, m.TraceParent}, m.Route...)
+	return append(m.Required(), m.Optional()...)
 }
 
 // sampleLeaf reads routes and sizes of the rows in the last blocks, and fetches the largest row.

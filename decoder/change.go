@@ -206,6 +206,10 @@ func (ev *Event) at(s slot) *[]byte {
 		return &ev.Timestamp
 	case slotTraceParent:
 		return &ev.TraceParent
+	case slotTraceState:
+		return &ev.TraceState
+	case slotSpanContext:
+		return &ev.SpanContext
 	default:
 		return &ev.Route[s-slotRoute]
 	}

@@ -16,8 +16,11 @@ type Mapping struct {
 
 	// ID, Key, Payload and the Route columns must exist in the table.
 	ID, Key, Payload string
-	// Type, Headers, Timestamp, TraceParent are left out of the record when the table lacks them.
+	// Type, Headers, Timestamp and the columns of the trace context are left out of the record when the table
+	// lacks them.
 	Type, Headers, Timestamp, TraceParent string
+	// TraceState is the W3C one; SpanContext is Debezium's, see ParseProperties.
+	TraceState, SpanContext string
 	// Route lists the columns that the topic template names, in the template's order.
 	Route []string
 }
@@ -31,6 +34,14 @@ func (m *Mapping) Name() string {
 	return quoted(m.Schema) + "." + quoted(m.Table)
 }
 
+// Required lists the columns that the table must have.
+func (m *Mapping) Required() []string { return append([]string{m.ID, m.Key, m.Payload}, m.Route...) }
+
+// Optional lists the columns that are mapped where the table has them. Empty names are not mapped.
+func (m *Mapping) Optional() []string {
+	return []string{m.Type, m.Headers, m.Timestamp, m.TraceParent, m.TraceState, m.SpanContext}
+}
+
 // Event is one outbox insert or logical message, mapped. Its byte slices alias the decoder's input or scratch space
 // and are valid until the next Decode: copy what is kept. A nil slice is SQL NULL or a column that
 // is not there; an empty, non-nil slice is an empty value.
@@ -42,6 +53,7 @@ type Event struct {
 
 	ID, Key, Payload                      []byte
 	Type, Headers, Timestamp, TraceParent []byte
+	TraceState, SpanContext               []byte
 	// Route holds the values of Mapping.Route, same order.
 	Route [][]byte
 

@@ -53,6 +53,8 @@ const (
 	slotHeaders
 	slotTimestamp
 	slotTraceParent
+	slotTraceState
+	slotSpanContext
 	slotRoute
 )
 
@@ -146,6 +148,8 @@ func (rel *relation) bind(m *Mapping) {
 	rel.add(m.Headers, slotHeaders, !required, !notNull)
 	rel.add(m.Timestamp, slotTimestamp, !required, !notNull)
 	rel.add(m.TraceParent, slotTraceParent, !required, !notNull)
+	rel.add(m.TraceState, slotTraceState, !required, !notNull)
+	rel.add(m.SpanContext, slotSpanContext, !required, !notNull)
 	slices.SortStableFunc(rel.fields, func(a, b field) int { return a.column - b.column })
 }
 

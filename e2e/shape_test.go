@@ -203,6 +203,44 @@ func TestShape_HeadersAndTimestamp(t *testing.T) {
 	})
 }
 
+// A trace context travels as it was written: by columns of its own, which have precedence, by the column of
+// Debezium's libraries, and by the headers column.
+func TestShape_TraceContext(t *testing.T) {
+	t.Parallel()
+	testenv.ForMajors(t, func(t *testing.T, major int) {
+		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 1)
+		s.db.Exec(t, `ALTER TABLE outbox ADD traceparent text, ADD tracestate text, ADD tracingspancontext varchar(256)`)
+		s.relay()
+		consumer := s.consume(s.topic)
+		const (
+			insert = `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, traceparent, tracestate,
+				tracingspancontext, headers) VALUES ($1, 'orders', 'k', 'created', '{}', $2, $3, $4, $5)`
+			trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+			text  = "#Mon Jan 05 10:11:12 UTC 2026\ntraceparent=00-1\nuber-trace-id=de4c\\:1f2\\:0\\:1\ntracestate=x\\=1\n"
+		)
+		s.db.Exec(t, insert, eventID(1), trace, "a=1,b=2", text, nil)
+		s.db.Exec(t, insert, eventID(2), nil, nil, text, nil)
+		s.db.Exec(t, insert, eventID(3), nil, nil, nil, `{"traceparent": "00-2", "tracestate": "c=3"}`)
+		own := func(r *kgo.Record) (headers [][2]string) {
+			for _, h := range r.Headers {
+				if h.Key != "id" && h.Key != "eventType" && !strings.HasPrefix(h.Key, "walrelay-") {
+					headers = append(headers, [2]string{h.Key, string(h.Value)})
+				}
+			}
+			return headers
+		}
+		records := consumer.WaitFor(t, 3, wait)
+		require.Equal(t, [][2]string{{"traceparent", trace}, {"tracestate", "a=1,b=2"}, {"uber-trace-id", "de4c:1f2:0:1"}},
+			own(records[0]))
+		require.Equal(t, [][2]string{{"traceparent", "00-1"}, {"uber-trace-id", "de4c:1f2:0:1"}, {"tracestate", "x=1"}},
+			own(records[1]))
+		require.Equal(t, [][2]string{{"tracestate", "c=3"}, {"traceparent", "00-2"}}, own(records[2]))
+
+		s.db.Exec(t, insert, eventID(4), nil, nil, `traceparent=\u00`, nil)
+		s.stuck(4, "span context: the text is no java.util.Properties")
+	})
+}
+
 // clock is the server's.
 func (s *setup) clock() (now time.Time) {
 	s.t.Helper()

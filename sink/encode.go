@@ -20,13 +20,16 @@ const (
 	headerType       = "eventType"            // the type column, when not NULL
 
 	headerTraceParent = "traceparent" // the traceparent column, when not NULL
+	headerTraceState  = "tracestate"  // the tracestate column, when not NULL
 
 	// A dead letter has these in place of headerPosition, since its partition holds letters of
 	// several topics, which do not come in order.
 	headerSourcePosition = "walrelay-source-position"
 	headerDeadTopic      = "walrelay-dead-letter-topic"
 	headerDeadReason     = "walrelay-dead-letter-reason"
-	headerDeadHeaders    = "walrelay-dead-letter-headers" // the headers column as it was, when that was to blame
+	// The column as it was, when that was to blame.
+	headerDeadHeaders = "walrelay-dead-letter-headers"
+	headerDeadTracing = "walrelay-dead-letter-tracing"
 
 	constantHeaders = 3 // stream, position or replay, commit time
 

@@ -35,6 +35,8 @@ func letterEvent(b *sarama.RecordBatch, r *sarama.Record) (*decoder.Event, error
 			ev.Type = h.Value
 		case headerDeadHeaders:
 			ev.Headers = h.Value // it is refused again, for the same reason
+		case headerDeadTracing:
+			ev.SpanContext = h.Value
 		default:
 			object = appendMember(object, h.Key, h.Value)
 		}

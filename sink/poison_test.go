@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -363,12 +364,15 @@ func TestPoison_RefusedAfterTheStop(t *testing.T) {
 func TestPoison_Faults(t *testing.T) {
 	t.Parallel()
 	faults := map[string]func(*decoder.Event){
-		"topic":     func(ev *decoder.Event) { ev.Route[0] = []byte("no topic") },
-		"no topic":  func(ev *decoder.Event) { ev.Route[0] = nil },
-		"headers":   func(ev *decoder.Event) { ev.Headers = []byte(`{"a":`) },
-		"reserved":  func(ev *decoder.Event) { ev.Headers = []byte(`{"walrelay-position":"x"}`) },
-		"timestamp": func(ev *decoder.Event) { ev.Timestamp = []byte("infinity") },
-		"fault":     func(ev *decoder.Event) { ev.Fault, ev.Route = fmt.Errorf("column id is NULL"), nil },
+		"topic":         func(ev *decoder.Event) { ev.Route[0] = []byte("no topic") },
+		"no topic":      func(ev *decoder.Event) { ev.Route[0] = nil },
+		"headers":       func(ev *decoder.Event) { ev.Headers = []byte(`{"a":`) },
+		"reserved":      func(ev *decoder.Event) { ev.Headers = []byte(`{"walrelay-position":"x"}`) },
+		"timestamp":     func(ev *decoder.Event) { ev.Timestamp = []byte("infinity") },
+		"span context":  func(ev *decoder.Event) { ev.SpanContext = []byte(`traceparent=\u12`) },
+		"span reserved": func(ev *decoder.Event) { ev.SpanContext = []byte(`walrelay-stream=x`) },
+		"span nameless": func(ev *decoder.Event) { ev.SpanContext = []byte(`=x`) },
+		"fault":         func(ev *decoder.Event) { ev.Fault, ev.Route = fmt.Errorf("column id is NULL"), nil },
 	}
 	for name, spoil := range faults {
 		t.Run(name, func(t *testing.T) {
@@ -386,6 +390,11 @@ func TestPoison_Faults(t *testing.T) {
 			if name == "headers" || name == "reserved" {
 				raw, _ := header(letter, headerDeadHeaders)
 				require.True(t, bytes.HasPrefix([]byte(raw), []byte(`{`)))
+			}
+			if strings.HasPrefix(name, "span") {
+				require.Contains(t, s.poison[0].Reason, "span context: ")
+				raw, _ := header(letter, headerDeadTracing)
+				require.Regexp(t, `^(traceparent=\\u12|walrelay-stream=x|=x)$`, raw)
 			}
 
 			stopping := start(t, c.ListenAddrs(), nil)

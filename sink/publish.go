@@ -103,6 +103,13 @@ func (k *Kafka) record(seq uint64, ev *decoder.Event) (entry, content, string) {
 		k.headers = appendMarkers(k.headers, ev)
 		c.headers = k.headers
 	}
+	if ev.TraceState != nil || ev.SpanContext != nil {
+		var err error
+		if k.headers, err = appendTracing(k.headers, ev); err != nil {
+			fault = err.Error()
+		}
+		c.headers = k.headers
+	}
 	if ev.Headers != nil {
 		own := len(k.headers)
 		var err error

@@ -55,7 +55,7 @@ func TestRecordSize_IsTheWiresSize(t *testing.T) {
 	for i := range 600 {
 		ev := s.event("orders", "", func(ev *decoder.Event) {
 			ev.ID, ev.Key, ev.Payload = maybe(r, 50), maybe(r, 200), maybe(r, 20000)
-			ev.Type, ev.TraceParent = maybe(r, 80), maybe(r, 80)
+			ev.Type, ev.TraceParent, ev.TraceState = maybe(r, 80), maybe(r, 80), maybe(r, 80)
 			if n := r.IntN(150); r.IntN(2) == 0 {
 				ev.Headers = []byte("{")
 				for h := range n {

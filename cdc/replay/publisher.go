@@ -195,5 +195,7 @@ func clone(ev *decoder.Event) *decoder.Event {
 }
 
 func eventBytes(ev *decoder.Event) []*[]byte {
-	return []*[]byte{&ev.ID, &ev.Key, &ev.Payload, &ev.Type, &ev.Headers, &ev.Timestamp, &ev.TraceParent}
+	return []*[]byte{
+		&ev.ID, &ev.Key, &ev.Payload, &ev.Type, &ev.Headers, &ev.Timestamp, &ev.TraceParent, &ev.TraceState, &ev.SpanContext,
+	}
 }

@@ -68,7 +68,7 @@ func describe(ctx context.Context, db *pgx.Conn, m *decoder.Mapping, s *Selectio
 	if err != nil {
 		return nil, cdc.Diagnose(fmt.Errorf("read columns of %s: %w", object, err))
 	}
-	mapped := append([]string{m.ID, m.Key, m.Payload, m.Type, m.Headers, m.Timestamp, m.TraceParent}, m.Route...)
+	mapped := append(m.Required(), m.Optional()...)
 	var found decoder.Column
 	var kind string
 	_, err = pgx.ForEachRow(rows, []any{&found.Name, &found.Type, &kind}, func() error {

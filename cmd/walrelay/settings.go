@@ -23,6 +23,9 @@ type Settings struct {
 	ColumnHeaders     Text   `group:"Tables" default:"headers" help:"JSON column of further headers, if the table has it. Empty: none."`
 	ColumnTimestamp   Text   `group:"Tables" help:"Column of the record timestamp. Unset: the commit time."`
 	ColumnTraceparent Text   `group:"Tables" default:"traceparent" help:"Column of the W3C trace context, sent as a header if the table has it. Empty: none."`
+	ColumnTracestate  Text   `group:"Tables" default:"tracestate" help:"Column of the W3C trace state, sent as a header if the table has it. Empty: none."`
+
+	ColumnTracingspancontext Text `group:"Tables" default:"tracingspancontext" help:"Column of a span context as Debezium has it: a text of java.util.Properties, whose entries are sent as headers if the table has it. Empty: none."`
 
 	MessagePrefix Text `group:"Messages" help:"Prefix of the logical messages that are events, exactly: pg_logical_emit_message(true, prefix, content), see wire-format.md. Unset: none are. Messages of other prefixes are ignored."`
 

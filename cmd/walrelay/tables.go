@@ -140,6 +140,7 @@ func (s *Settings) Mappings(route []string) []decoder.Mapping {
 			ID: s.ColumnID.Text, Key: s.ColumnKey.Text, Payload: s.ColumnPayload.Text,
 			Type: s.ColumnType.Text, Headers: s.ColumnHeaders.Text,
 			Timestamp: s.ColumnTimestamp.Text, TraceParent: s.ColumnTraceparent.Text,
+			TraceState: s.ColumnTracestate.Text, SpanContext: s.ColumnTracingspancontext.Text,
 			Route: route,
 		})
 	}

@@ -68,7 +68,10 @@ func (s *Settings) checkTables(f *faults) {
 	for _, required := range []*Text{&s.ColumnID, &s.ColumnKey, &s.ColumnPayload, &s.RetentionColumn} {
 		f.checkName(required)
 	}
-	for _, optional := range []*Text{&s.ColumnType, &s.ColumnHeaders, &s.ColumnTimestamp, &s.ColumnTraceparent} {
+	for _, optional := range []*Text{
+		&s.ColumnType, &s.ColumnHeaders, &s.ColumnTimestamp, &s.ColumnTraceparent, &s.ColumnTracestate,
+		&s.ColumnTracingspancontext,
+	} {
 		if optional.Text != "" {
 			f.checkName(optional)
 		}
