@@ -15,6 +15,7 @@ type Observer struct {
 	latency   *prometheus.HistogramVec
 	records   *prometheus.HistogramVec
 	throttled *prometheus.CounterVec
+	renamed   *prometheus.CounterVec
 
 	recent latencies // of all topics
 }
@@ -36,8 +37,10 @@ func newObserver(reg prometheus.Registerer) (*Observer, error) {
 		records: histogram("walrelay_batch_records", "Records of an acknowledged batch.",
 			[]float64{1, 4, 16, 64, 256, 1024, 4096, 16384}),
 		throttled: counter("walrelay_throttle_seconds_total", "Time for which the brokers' quotas delayed requests."),
+		renamed: counter("walrelay_renamed_events_total",
+			"Events whose topic got other characters, since a topic cannot have the template's; repetitions count."),
 	}
-	for _, c := range []prometheus.Collector{o.events, o.bytes, o.latency, o.records, o.throttled} {
+	for _, c := range []prometheus.Collector{o.events, o.bytes, o.latency, o.records, o.throttled, o.renamed} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -64,3 +67,6 @@ func (o *Observer) Acked(topic string, bytes int, commits []time.Time, now time.
 func (o *Observer) Throttled(topic string, d time.Duration) {
 	o.throttled.WithLabelValues(topic).Add(max(0, d.Seconds()))
 }
+
+// Renamed counts an event whose topic got other characters than the template gave it.
+func (o *Observer) Renamed(topic string) { o.renamed.WithLabelValues(topic).Inc() }

@@ -217,6 +217,7 @@ func TestMetrics_Lint(t *testing.T) {
 	f := newFixture(t)
 	f.Observer().Acked("orders", 100, []time.Time{noon()}, noon())
 	f.Observer().Throttled("orders", time.Second)
+	f.Observer().Renamed("orders")
 	status := streaming()
 	status.Troubles = []Trouble{{Object: "topic orders", Since: noon(), Kind: "missing", Reason: "no such topic"}}
 	status.Retention, status.WALBudget = &Retention{Oldest: noon(), LastRun: noon()}, 1

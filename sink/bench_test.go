@@ -18,6 +18,7 @@ type silent struct{}
 
 func (silent) Acked(string, int, []time.Time, time.Time) {}
 func (silent) Throttled(string, time.Duration)           {}
+func (silent) Renamed(string)                            {}
 
 func quietly(c *Config) { c.Logger, c.Observer, c.BatchBytes = zap.NewNop(), silent{}, 1_000_000 }
 

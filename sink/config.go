@@ -34,9 +34,10 @@ type Config struct {
 	SASL *SASL // nil: none
 
 	Topic        *Template
-	CreateTopics bool  // create a missing topic instead of waiting for it
-	Partitions   int32 // of created topics; 0: the broker's default
-	Replication  int16 // of created topics; 0: the broker's default
+	TopicRules   *TopicRules // nil: Topic alone decides
+	CreateTopics bool        // create a missing topic instead of waiting for it
+	Partitions   int32       // of created topics; 0: the broker's default
+	Replication  int16       // of created topics; 0: the broker's default
 	OnPoison     Policy
 	DeadTopic    string // dead-letter topic; needed when OnPoison is DeadLetter or a verdict asks for it
 	FollowKey    bool   // later events of a dead-lettered event's key go to the dead-letter topic too
@@ -70,6 +71,8 @@ type Observer interface {
 	// Acked reports an acknowledged batch: bytes uncompressed, the commit times of its events and
 	// the moment of the acknowledgement, both on the database server's clock.
 	Acked(topic string, bytes int, commits []time.Time, now time.Time)
+	// Renamed reports an event whose topic got other characters than the template gave it, see TopicRules.
+	Renamed(topic string)
 	// Throttled reports that the broker's quota delays requests for this topic.
 	Throttled(topic string, d time.Duration)
 }

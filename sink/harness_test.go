@@ -25,6 +25,7 @@ type observer struct {
 	mu        sync.Mutex
 	acked     map[string]int
 	throttled map[string]time.Duration
+	renamed   map[string]int
 }
 
 func (o *observer) Acked(topic string, _ int, commits []time.Time, _ time.Time) {
@@ -47,6 +48,12 @@ func (o *observer) Throttled(topic string, d time.Duration) {
 	o.throttled[topic] += d
 }
 
+func (o *observer) Renamed(topic string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.renamed[topic]++
+}
+
 // fakeKafka starts an in-process cluster.
 func fakeKafka(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
@@ -66,7 +73,7 @@ func testConfig(t testing.TB, brokers []string, change func(*Config)) Config {
 		BackoffMin: 10 * time.Millisecond, BackoffMax: 100 * time.Millisecond,
 		MissingAfter: 300 * time.Millisecond, MetadataEvery: time.Second,
 		Logger:   zaptest.NewLogger(t),
-		Observer: &observer{acked: map[string]int{}, throttled: map[string]time.Duration{}},
+		Observer: &observer{acked: map[string]int{}, throttled: map[string]time.Duration{}, renamed: map[string]int{}},
 		Now:      time.Now,
 	}
 	if change != nil {

@@ -21,7 +21,8 @@ func TestMarkers(t *testing.T) {
 			ev.Marked, ev.Count, ev.Headers = true, count, []byte(headers)
 		})
 	}
-	s.publish(marked(0, 0, `{"a": "b"}`), marked(4294967294, 4294967295, `[]`), marked(9, 10, `{}`), s.event("orders", "k"))
+	s.publish(marked(0, 0, `{"a": "b"}`), marked(4294967294, 4294967295, `[]`), marked(9, 10, `{}`),
+		s.event("orders", "k"))
 	k.Flush()
 	s.until("all", func() bool { return len(s.settled)+len(s.poison) == 4 })
 

@@ -30,11 +30,14 @@ type Header struct {
 	Value []byte // nil: null
 }
 
-// NewPreview returns a preview of what a sink with this stream, topic template and row headers makes.
-func NewPreview(stream string, topic *Template) *Preview {
+// NewPreview returns a preview of what a sink of this configuration makes. Brokers and limits do not matter.
+func NewPreview(cfg *Config) *Preview {
 	return &Preview{
-		kafka:   Kafka{cfg: Config{Stream: stream, Topic: topic, Now: time.Now}, constant: constantSize(stream, "")},
-		encoder: newEncoder(stream, "", 0),
+		kafka: Kafka{
+			cfg:      Config{Stream: cfg.Stream, Topic: cfg.Topic, TopicRules: cfg.TopicRules, Now: time.Now},
+			constant: constantSize(cfg.Stream, ""),
+		},
+		encoder: newEncoder(cfg.Stream, "", 0),
 	}
 }
 
@@ -43,7 +46,7 @@ func (p *Preview) Record(ev *decoder.Event) Record {
 	e, c, fault := p.kafka.record(0, ev)
 	var rec Record
 	if ev.Fault == nil {
-		p.kafka.name = p.kafka.cfg.Topic.appendTopic(p.kafka.name[:0], ev.Route)
+		p.kafka.destination(ev)
 		if reason := checkTopic(p.kafka.name); reason == "" {
 			rec.Topic = string(p.kafka.name)
 		} else if fault == "" {

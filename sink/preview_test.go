@@ -19,7 +19,7 @@ func TestPreview_IsTheRecord(t *testing.T) {
 	ev := s.event("orders", "a", func(ev *decoder.Event) {
 		ev.Type, ev.TraceParent, ev.Headers = []byte("paid"), []byte("00-1-2-3"), []byte(`{"a": "b", "c": null}`)
 	})
-	preview := NewPreview(k.cfg.Stream, k.cfg.Topic)
+	preview := NewPreview(&k.cfg)
 	preview.Record(s.event("users", "b")) // nothing of it stays
 	shown := preview.Record(ev)
 	s.publish(ev)
@@ -43,7 +43,7 @@ func TestPreview_Faults(t *testing.T) {
 	t.Parallel()
 	template, err := ParseTemplate("{a}")
 	require.NoError(t, err)
-	preview := NewPreview("s", template)
+	preview := NewPreview(&Config{Stream: "s", Topic: template})
 	event := func(topic string, change func(*decoder.Event)) *decoder.Event {
 		ev := &decoder.Event{Mapping: table, ID: []byte("1"), Route: [][]byte{[]byte(topic)}}
 		change(ev)

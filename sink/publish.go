@@ -21,9 +21,8 @@ func (k *Kafka) Publish(seq uint64, ev *decoder.Event) {
 		return
 	}
 	e, c, fault := k.record(seq, ev)
-	k.name = k.name[:0]
-	if ev.Fault == nil {
-		k.name = k.cfg.Topic.appendTopic(k.name, ev.Route)
+	if k.destination(ev) {
+		k.tellRenamed()
 	}
 	switch {
 	case fault != "":

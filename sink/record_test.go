@@ -107,6 +107,8 @@ func (o *sizeObserver) await(t *testing.T, n int) {
 
 func (o *sizeObserver) Throttled(string, time.Duration) {}
 
+func (o *sizeObserver) Renamed(string) {}
+
 func TestEncoder_CompressesUnlessThatCouldExceedTheLimit(t *testing.T) {
 	t.Parallel()
 	noise := make([]byte, 100_000)

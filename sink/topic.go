@@ -25,6 +25,7 @@ type topic struct {
 	asked   time.Time // when metadata was first asked for
 	held    int       // reasons for which events wait, see Kafka.hold
 	absent  bool      // one of them: no such topic, or no leader
+	renamed bool      // the log has it that characters of the name were replaced
 	missing bool      // the cluster says for MissingAfter that there is no such topic
 }
 

@@ -70,7 +70,7 @@ func (s *Settings) routing() string {
 	if s.MessagePrefix.Text != "" {
 		routing += fmt.Sprintf(" messages=%q", s.MessagePrefix.Text)
 	}
-	return routing
+	return routing + s.topicRouting()
 }
 
 // window is what may be in flight. A transaction of Kafka holds half of it at most, and costs the brokers the
@@ -100,6 +100,7 @@ func (s *Settings) sinkConfig(log *zap.Logger) (sink.Config, error) {
 		SASL:     s.kafkaSASL(),
 
 		Topic:        template,
+		TopicRules:   s.topicRules(),
 		CreateTopics: s.CreateTopics.Value,
 		Partitions:   int32(s.TopicPartitions.Value),
 		Replication:  int16(s.TopicReplication.Value),

@@ -112,7 +112,7 @@ func (c *command) examineSchema(ctx context.Context) finding {
 // key, payload or headers.
 func previewRows(config sink.Config, sample cdc.Sample) diagnosis {
 	var report diagnosis
-	preview := sink.NewPreview(config.Stream, config.Topic)
+	preview := sink.NewPreview(&config)
 	for i := range sample.Tables {
 		table := &sample.Tables[i]
 		f := finding{Side: sidePostgres, Check: "mapping", Object: "table " + table.Mapping.Name(), Level: levelOK}
@@ -146,10 +146,17 @@ func probe(config sink.Config, sample cdc.Sample) sink.Probe {
 	if len(config.Topic.Columns()) == 0 {
 		topics[config.Topic.String()] = struct{}{}
 	}
+	if rules := config.TopicRules; rules != nil {
+		for _, to := range []map[string]string{rules.ByType, rules.Map} {
+			for _, topic := range to {
+				topics[topic] = struct{}{}
+			}
+		}
+	}
 	for _, topic := range sample.Topics {
 		topics[topic] = struct{}{}
 	}
-	preview := sink.NewPreview(config.Stream, config.Topic)
+	preview := sink.NewPreview(&config)
 	for i := range sample.Tables {
 		table := &sample.Tables[i]
 		table.Routes(func(ev *decoder.Event) {

@@ -79,7 +79,7 @@ func TestDescribe_ShowsNoValue(t *testing.T) {
 	}
 	template, err := sink.ParseTemplate("shop.{r}")
 	require.NoError(t, err)
-	preview := sink.NewPreview("s", template)
+	preview := sink.NewPreview(&sink.Config{Stream: "s", Topic: template})
 	rows := decoder.NewRows(m, []decoder.Column{
 		{Name: "id"}, {Name: "k"}, {Name: "p"}, {Name: "t"}, {Name: "h", Type: 3802}, {Name: "r"},
 	})

@@ -48,7 +48,7 @@ func (c *replayStartCommand) Run(ctx context.Context, cmd *command) error {
 	if err != nil {
 		return usageError{err}
 	}
-	return cmd.withReplays(ctx, func(ledger *replay.Ledger, config *cdc.Config, topic *sink.Template) error {
+	return cmd.withReplays(ctx, func(ledger *replay.Ledger, config *cdc.Config, events *sink.Config) error {
 		if record.Tables, err = c.tables(config); err != nil {
 			return usageError{err}
 		}
@@ -60,7 +60,7 @@ func (c *replayStartCommand) Run(ctx context.Context, cmd *command) error {
 			_, _ = fmt.Fprintf(cmd.stderr, "no table has a row of id %q\n", id)
 		}
 		if c.DryRun {
-			return cmd.dryReplay(look, topic)
+			return cmd.dryReplay(look, events)
 		}
 		if err := ledger.Begin(ctx, record, false); err != nil {
 			return err
@@ -146,7 +146,7 @@ type replayResumeCommand struct {
 
 // Run goes on where the replay was interrupted, in a new snapshot of the database.
 func (c *replayResumeCommand) Run(ctx context.Context, cmd *command) error {
-	return cmd.withReplays(ctx, func(ledger *replay.Ledger, config *cdc.Config, _ *sink.Template) error {
+	return cmd.withReplays(ctx, func(ledger *replay.Ledger, config *cdc.Config, _ *sink.Config) error {
 		record, err := ledger.Find(ctx, c.Name)
 		switch {
 		case err != nil:
@@ -167,7 +167,7 @@ type replayListCommand struct{}
 
 // Run prints the stream's replays, the latest first.
 func (replayListCommand) Run(ctx context.Context, cmd *command) error {
-	return cmd.withReplays(ctx, func(ledger *replay.Ledger, _ *cdc.Config, _ *sink.Template) error {
+	return cmd.withReplays(ctx, func(ledger *replay.Ledger, _ *cdc.Config, _ *sink.Config) error {
 		records, err := ledger.List(ctx)
 		if err != nil {
 			return err
@@ -185,31 +185,31 @@ func (replayListCommand) Run(ctx context.Context, cmd *command) error {
 
 // withReplays validates the settings and hands the stream's replays over.
 func (c *command) withReplays(
-	ctx context.Context, use func(*replay.Ledger, *cdc.Config, *sink.Template) error,
+	ctx context.Context, use func(*replay.Ledger, *cdc.Config, *sink.Config) error,
 ) error {
 	if err := c.validate(c.database, c.brokers); err != nil {
 		return err
 	}
-	topic, err := sink.ParseTemplate(c.settings.Topic.Text)
+	events, err := c.settings.sinkConfig(zap.NewNop())
 	if err != nil {
-		return fmt.Errorf("read the topic template: %w", err)
+		return err
 	}
 	log, err := newLogger(c.settings, c.stderr)
 	if err != nil {
 		return err
 	}
-	config := c.settings.cdcConfig(log.WithOptions(zap.IncreaseLevel(zap.WarnLevel)), topic.Columns())
+	config := c.settings.cdcConfig(log.WithOptions(zap.IncreaseLevel(zap.WarnLevel)), events.Topic.Columns())
 	ledger, err := replay.OpenLedger(ctx, &config)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = ledger.Close(context.WithoutCancel(ctx)) }()
-	return use(ledger, &config, topic)
+	return use(ledger, &config, &events)
 }
 
 // dryReplay says what a replay would publish.
-func (c *command) dryReplay(look *replay.Prospect, topic *sink.Template) error {
-	preview := sink.NewPreview(c.settings.StreamName(), topic)
+func (c *command) dryReplay(look *replay.Prospect, events *sink.Config) error {
+	preview := sink.NewPreview(events)
 	for _, t := range look.Tables {
 		if _, err := fmt.Fprintf(c.stdout, "table %s: about %d rows\n", t.Name, t.Rows); err != nil {
 			return err

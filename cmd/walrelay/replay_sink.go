@@ -65,3 +65,6 @@ func (unobserved) Acked(string, int, []time.Time, time.Time) {}
 
 // Throttled implements sink.Observer.
 func (unobserved) Throttled(string, time.Duration) {}
+
+// Renamed implements sink.Observer.
+func (unobserved) Renamed(string) {}

@@ -37,6 +37,9 @@ type Settings struct {
 	WALBudgetPause  Text   `name:"wal-budget-pause" group:"Write-ahead log" help:"Streams of lesser value that pause-others pauses, comma-separated."`
 
 	Topic               Text   `group:"Topics" default:"outbox.event.{aggregatetype}" help:"Topic of an event; {column} stands for that column's value."`
+	TopicMap            Topics `group:"Topics" help:"Other topics in place of those that the template makes, as from=topic, comma-separated: orders=shop.orders.v2. What stands before = need not be a legal name."`
+	TopicByType         Topics `group:"Topics" help:"Topics of event types, whatever template and map say, as type=topic, comma-separated."`
+	TopicInvalid        Choice `group:"Topics" default:"refuse" choices:"refuse,replace" help:"What becomes of an event whose topic would have a character other than letters, digits, '.', '_' and '-': it is undeliverable, or each is replaced by '_', counted by walrelay_renamed_events_total."`
 	CreateTopics        Bool   `group:"Topics" default:"false" help:"Create topics that do not exist."`
 	TopicPartitions     Int    `group:"Topics" default:"0" unit:"partitions" help:"Partitions of a created topic; 0: the brokers' default."`
 	TopicReplication    Int    `group:"Topics" default:"0" unit:"replicas" help:"Replicas of a created topic; 0: the brokers' default."`

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/walrelay/walrelay/sink"
 )
 
 // configured returns the output of config as a map, and the faults.
@@ -77,6 +79,18 @@ func TestSettings_EachRule(t *testing.T) {
 		want string   // one line of the faults
 	}{
 		{[]string{"WALRELAY_KAFKA_BROKERS="}, "WALRELAY_KAFKA_BROKERS=: is required"},
+		{[]string{"WALRELAY_TOPIC_MAP=a"}, "WALRELAY_TOPIC_MAP=a: must list from=topic"},
+		{[]string{"WALRELAY_TOPIC_MAP=a=b,a=c"}, `WALRELAY_TOPIC_MAP=a=b,a=c: must name "a" once`},
+		{[]string{"WALRELAY_TOPIC_MAP=a=b c"}, `WALRELAY_TOPIC_MAP=a=b c: topic of "a" must be 1 to 249 of`},
+		{[]string{"WALRELAY_TOPIC_MAP=a="}, `WALRELAY_TOPIC_MAP=a=: topic of "a" must be 1 to 249 of`},
+		{[]string{"WALRELAY_TOPIC_BY_TYPE=a=walrelay.dead-letters"}, `topic of "a" must not be WALRELAY_DEAD_LETTER_TOPIC`},
+		{[]string{"WALRELAY_TOPIC_BY_TYPE=a=walrelay.state"}, `topic of "a" must not be WALRELAY_STATE_TOPIC`},
+		{
+			[]string{"WALRELAY_TOPIC_BY_TYPE=a=b", "WALRELAY_COLUMN_TYPE="},
+			"WALRELAY_TOPIC_BY_TYPE=a=b: needs WALRELAY_COLUMN_TYPE",
+		},
+		{[]string{"WALRELAY_TOPIC_INVALID=drop"}, "WALRELAY_TOPIC_INVALID=drop: must be one of refuse, replace"},
+		{[]string{"WALRELAY_COLUMN_TRACESTATE=\"q\""}, "WALRELAY_COLUMN_TRACESTATE=\"q\": must be written without quotes"},
 		{[]string{"WALRELAY_KAFKA_BROKERS=kafka"}, `WALRELAY_KAFKA_BROKERS=kafka: must be host:port`},
 		{[]string{"WALRELAY_KAFKA_BROKERS=a:1,,b:2"}, "must be host:port"},
 		{[]string{"WALRELAY_KAFKA_BROKERS=a:99999"}, "must be host:port"},
@@ -308,6 +322,24 @@ func TestSettings_Messages(t *testing.T) {
 	require.Equal(t, []string{"kind"}, m.Route)
 	require.Equal(t, "aggregateid", m.Key, "the envelope's names are fixed")
 	require.Equal(t, `topic="t.{kind}" key="k" id="id" messages="My \"outbox\""`, s.routing())
+}
+
+// What decides about topics is told in the fingerprint, in one order; without it the fingerprint is the old one.
+func TestSettings_TopicRules(t *testing.T) {
+	t.Parallel()
+	var s Settings
+	s.Topic.Text, s.ColumnKey.Text, s.ColumnID.Text, s.ColumnType.Text = "t", "k", "id", "kind"
+	s.TopicInvalid.Text = "refuse"
+	require.Nil(t, s.topicRules())
+	require.Equal(t, `topic="t" key="k" id="id"`, s.routing())
+	require.NoError(t, s.TopicMap.UnmarshalText([]byte(" b=x=y , a = z")))
+	require.NoError(t, s.TopicByType.UnmarshalText([]byte("Paid=billing")))
+	s.TopicInvalid.Text = "replace"
+	require.Equal(t, &sink.TopicRules{
+		ByType: map[string]string{"Paid": "billing"}, Map: map[string]string{"b=x": "y", "a": "z"}, Replace: true,
+	}, s.topicRules())
+	require.Equal(t, `topic="t" key="k" id="id" map="a"="z","b=x"="y"`+
+		` type="kind" by_type="Paid"="billing" invalid=replace`, s.routing())
 }
 
 func TestSecret_NeverShows(t *testing.T) {

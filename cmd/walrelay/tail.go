@@ -13,6 +13,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"go.uber.org/zap"
+
 	"github.com/walrelay/walrelay/cdc"
 	"github.com/walrelay/walrelay/decoder"
 	"github.com/walrelay/walrelay/sink"
@@ -35,9 +37,9 @@ func (c *tailCommand) Run(ctx context.Context, cmd *command) error {
 	if err != nil {
 		return err
 	}
-	template, err := sink.ParseTemplate(cmd.settings.Topic.Text)
+	sinkConfig, err := cmd.settings.sinkConfig(zap.NewNop())
 	if err != nil {
-		return fmt.Errorf("read the topic template: %w", err)
+		return err
 	}
 	tail, err := cdc.OpenTail(ctx, config)
 	if err != nil {
@@ -45,7 +47,7 @@ func (c *tailCommand) Run(ctx context.Context, cmd *command) error {
 	}
 	defer tail.Close(context.WithoutCancel(ctx))
 	_, _ = fmt.Fprintf(cmd.stderr, "transactions that commit after %s; nothing is published or confirmed\n", tail.Start())
-	preview, shown := sink.NewPreview(config.Stream, template), 0
+	preview, shown := sink.NewPreview(&sinkConfig), 0
 	err = tail.Read(ctx, func(ev *decoder.Event) error {
 		record := preview.Record(ev)
 		if c.Topic != "" && record.Topic != c.Topic || c.Type != "" && string(ev.Type) != c.Type {

@@ -28,6 +28,7 @@ func (s *Settings) validate(settings []declared, f *faults) {
 	s.checkStream(f)
 	s.checkTables(f)
 	s.checkTopics(f)
+	s.checkTopicRules(f)
 	s.checkTransactions(f)
 	s.checkLimits(f)
 	s.checkBudget(f)
