@@ -230,9 +230,9 @@ func TestMessage_Malformed(t *testing.T) {
 					s.isMessageLetter(dead.WaitFor(t, 1, wait)[0], i, policy == "stop")
 				}
 				var recorded, table, reason string
-				require.Eventually(t, func() bool {
+				require.Eventually(t, func() bool { // the last of as many as were sent
 					return s.db.QueryRow(t, `SELECT action, table_name, reason FROM walrelay.dead_letters
-						WHERE stream = $1 ORDER BY position DESC LIMIT 1`, s.slot).Scan(&recorded, &table, &reason) == nil &&
+						WHERE stream = $1 ORDER BY position OFFSET $2`, s.slot, i).Scan(&recorded, &table, &reason) == nil &&
 						(strings.Contains(reason, m.reason) || policy == "stop" && reason == released)
 				}, wait, tick)
 				require.Equal(t, [2]string{want, `messages "app.outbox"`}, [2]string{recorded, table})

@@ -33,6 +33,7 @@ type instance struct {
 
 	mu      sync.Mutex
 	process *testenv.Process
+	asked   *testenv.Process // to end, by SIGTERM: a second one would end it at once
 	random  *rand.Rand
 	ended   []*testenv.Process // all that ran before
 	exits   map[int]int        // number by exit code
@@ -118,9 +119,13 @@ func (r *relays) stop(i int) error {
 func (in *instance) signal(sig os.Signal) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.process != nil {
-		in.process.Signal(in.w.t, sig)
+	if in.process == nil || sig == syscall.SIGTERM && in.asked == in.process {
+		return
 	}
+	if sig == syscall.SIGTERM {
+		in.asked = in.process
+	}
+	in.process.Signal(in.w.t, sig)
 }
 
 // active waits for the instance that streams.
