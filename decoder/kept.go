@@ -39,6 +39,9 @@ func (k *Kept) Keep(ev *Event) {
 // Event is what was kept last, valid until the next Keep.
 func (k *Kept) Event() *Event { return &k.event }
 
+// Size is how many bytes the event's fields take.
+func (k *Kept) Size() int { return len(k.bytes) }
+
 func (k *Kept) copy(b []byte) []byte {
 	if b == nil {
 		return nil

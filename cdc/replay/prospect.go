@@ -2,7 +2,6 @@ package replay
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -66,17 +65,6 @@ func (t *table) look(ctx context.Context, db *pgx.Conn, s *Selection) (*TablePro
 	if p.Rows, err = t.estimate(ctx, db, s, ""); err != nil {
 		return nil, err
 	}
-	sql, args := t.query(s, "")
-	values := make([][]byte, len(args))
-	for i, a := range args {
-		values[i] = []byte(a)
-	}
-	result := db.PgConn().ExecParams(ctx, sql+" LIMIT 1", values, nil, nil, nil)
-	if result.NextRow() {
-		p.First = clone(decoder.NewRows(t.mapping, t.columns).Event(result.Values()))
-	}
-	if _, err := result.Close(); err != nil {
-		return nil, cdc.Diagnose(fmt.Errorf("read a row of table %s: %w", p.Name, readable(err)))
-	}
-	return p, nil
+	p.First, err = t.first(ctx, db, s)
+	return p, err
 }

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"bytes"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -32,10 +31,15 @@ type Publisher struct {
 }
 
 type pending struct {
-	event   *decoder.Event
+	kept    *decoder.Kept
 	settled bool
 	refused *checkpoint.Poison
 }
+
+// eventOverhead is what an event takes beside its bytes, about.
+const eventOverhead = 256
+
+func (p *pending) size() int64 { return int64(p.kept.Size() + eventOverhead) }
 
 // NewPublisher returns a publisher into a sink of a replay, which must be running. settled is told of
 // every event, in the order of Publish: that it was acknowledged, or why it was refused. trouble is told
@@ -49,18 +53,18 @@ func NewPublisher(
 // Publish takes an event over, copying it, as soon as there is room for it. Its position is set: the
 // order of publishing. The error is ctx's.
 func (p *Publisher) Publish(ctx context.Context, ev *decoder.Event) error {
-	size := int64(eventSize(ev))
+	next := pending{kept: new(decoder.Kept)}
+	next.kept.Keep(ev)
 	full := func() bool {
-		return len(p.queue) >= p.window.Events || len(p.queue) > 0 && p.bytes+size > p.window.Bytes
+		return len(p.queue) >= p.window.Events || len(p.queue) > 0 && p.bytes+next.size() > p.window.Bytes
 	}
 	if err := p.wait(ctx, full); err != nil {
 		return err
 	}
 	p.ordinal++
-	kept := clone(ev)
-	kept.Position = checkpoint.Position{LSN: pglogrepl.LSN(p.ordinal)}
-	p.queue = append(p.queue, pending{event: kept})
-	p.bytes += size
+	next.kept.Event().Position = checkpoint.Position{LSN: pglogrepl.LSN(p.ordinal)}
+	p.queue = append(p.queue, next)
+	p.bytes += next.size()
 	p.publish(len(p.queue) - 1)
 	return nil
 }
@@ -72,7 +76,7 @@ func (p *Publisher) Drain(ctx context.Context) error {
 
 // publish hands an event of the queue to the sink. Each is a transaction of its own.
 func (p *Publisher) publish(i int) {
-	ev := p.queue[i].event
+	ev := p.queue[i].kept.Event()
 	p.sink.Publish(p.first+uint64(i), ev)
 	p.sink.Reached(ev.Position.LSN)
 }
@@ -156,8 +160,8 @@ func (p *Publisher) take() {
 	}
 	n := 0
 	for ; n < len(p.queue) && p.queue[n].settled; n++ {
-		p.bytes -= int64(eventSize(p.queue[n].event))
-		p.settled(p.queue[n].event, p.queue[n].refused)
+		p.bytes -= p.queue[n].size()
+		p.settled(p.queue[n].kept.Event(), p.queue[n].refused)
 		p.attempt = 0
 	}
 	clear(p.queue[:n])
@@ -167,35 +171,5 @@ func (p *Publisher) take() {
 		p.trouble(p.mail.Err)
 		p.mailbox = nil
 		p.attempt = max(p.attempt, 1)
-	}
-}
-
-func eventSize(ev *decoder.Event) int {
-	n := 256 // what an event takes beside its bytes, about
-	for _, b := range eventBytes(ev) {
-		n += len(*b)
-	}
-	for _, b := range ev.Route {
-		n += len(b)
-	}
-	return n
-}
-
-// clone copies what an event aliases.
-func clone(ev *decoder.Event) *decoder.Event {
-	kept := *ev
-	for _, b := range eventBytes(&kept) {
-		*b = bytes.Clone(*b)
-	}
-	kept.Route = make([][]byte, len(ev.Route))
-	for i, b := range ev.Route {
-		kept.Route[i] = bytes.Clone(b)
-	}
-	return &kept
-}
-
-func eventBytes(ev *decoder.Event) []*[]byte {
-	return []*[]byte{
-		&ev.ID, &ev.Key, &ev.Payload, &ev.Type, &ev.Headers, &ev.Timestamp, &ev.TraceParent, &ev.TraceState, &ev.SpanContext,
 	}
 }

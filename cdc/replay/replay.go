@@ -145,12 +145,8 @@ func (r *run) table(ctx context.Context, db *pgx.Conn, t *table) error {
 		after = r.record.AtValue
 	}
 	sql, args := t.query(&r.record.Selection, after)
-	values := make([][]byte, len(args))
-	for i, a := range args {
-		values[i] = []byte(a)
-	}
 	rows := decoder.NewRows(t.mapping, t.columns)
-	result := db.PgConn().ExecParams(ctx, sql, values, nil, nil, nil) // text, as pgoutput has it
+	result := db.PgConn().ExecParams(ctx, sql, texts(args), nil, nil, nil) // text, as pgoutput has it
 	for result.NextRow() {
 		if err := r.row(ctx, t, rows, result.Values()); err != nil {
 			_, _ = result.Close() // it is over; err says why

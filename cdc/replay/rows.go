@@ -36,14 +36,21 @@ func (r *Rows) Read(ctx context.Context, name, id string) (*decoder.Event, error
 	if err != nil || t == nil {
 		return nil, err
 	}
-	sql, args := t.query(&Selection{IDs: []string{id}}, "")
-	result := r.db.PgConn().ExecParams(ctx, sql+" LIMIT 1", [][]byte{[]byte(args[0])}, nil, nil, nil)
+	return t.first(ctx, r.db, &Selection{IDs: []string{id}})
+}
+
+// first reads the first row of a selection; nil: there is none.
+func (t *table) first(ctx context.Context, db *pgx.Conn, s *Selection) (*decoder.Event, error) {
+	sql, args := t.query(s, "")
+	result := db.PgConn().ExecParams(ctx, sql+" LIMIT 1", texts(args), nil, nil, nil)
 	var ev *decoder.Event
 	if result.NextRow() {
-		ev = clone(decoder.NewRows(t.mapping, t.columns).Event(result.Values()))
+		var kept decoder.Kept
+		kept.Keep(decoder.NewRows(t.mapping, t.columns).Event(result.Values()))
+		ev = kept.Event()
 	}
 	if _, err := result.Close(); err != nil {
-		return nil, cdc.Diagnose(fmt.Errorf("read a row of table %s: %w", name, readable(err)))
+		return nil, cdc.Diagnose(fmt.Errorf("read a row of table %s: %w", t.mapping.Name(), readable(err)))
 	}
 	return ev, nil
 }

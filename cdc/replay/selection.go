@@ -202,3 +202,11 @@ func anys(texts []string) []any {
 	}
 	return values
 }
+
+func texts(args []string) [][]byte {
+	values := make([][]byte, len(args))
+	for i, a := range args {
+		values[i] = []byte(a)
+	}
+	return values
+}
