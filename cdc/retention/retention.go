@@ -261,18 +261,16 @@ func (k *Keeper) covered(stream Stream) (pglogrepl.LSN, error) {
 // awaitCovered waits until everything that is visible now is confirmed: by the stream, however long that
 // takes, and by others that read the table.
 func (k *Keeper) awaitCovered(ctx context.Context, stream Stream, t *table) error {
-	// Its commit record is inserted before a transaction becomes visible, and written later if
-	// synchronous_commit is off: so this is the insert position, not the write position.
-	var fence pglogrepl.LSN
-	if err := k.conn.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&fence); err != nil {
-		return fmt.Errorf("read position: %w", err)
+	end, err := fence(ctx, k.conn)
+	if err != nil {
+		return err
 	}
 	for {
 		switch covered, err := k.covered(stream); {
 		case err != nil:
 			return err
-		case covered >= fence:
-			return k.awaitOthers(ctx, t, fence)
+		case covered >= end:
+			return k.awaitOthers(ctx, t, end)
 		}
 		if err := rest(ctx, askInterval); err != nil {
 			return err
