@@ -34,10 +34,11 @@ type Config struct {
 	SASL *SASL // nil: none
 
 	Topic        *Template
-	TopicRules   *TopicRules // nil: Topic alone decides
-	CreateTopics bool        // create a missing topic instead of waiting for it
-	Partitions   int32       // of created topics; 0: the broker's default
-	Replication  int16       // of created topics; 0: the broker's default
+	TopicRules   *TopicRules  // nil: Topic alone decides
+	CloudEvents  *CloudEvents // nil: records as docs/wire-format.md has them
+	CreateTopics bool         // create a missing topic instead of waiting for it
+	Partitions   int32        // of created topics; 0: the broker's default
+	Replication  int16        // of created topics; 0: the broker's default
 	OnPoison     Policy
 	DeadTopic    string // dead-letter topic; needed when OnPoison is DeadLetter or a verdict asks for it
 	FollowKey    bool   // later events of a dead-lettered event's key go to the dead-letter topic too

@@ -19,20 +19,6 @@ type TopicRules struct {
 	Replace bool
 }
 
-// destination renders the topic of ev into k.name; empty when the event has a fault. It reports whether
-// characters were replaced.
-func (k *Kafka) destination(ev *decoder.Event) (renamed bool) {
-	k.name = k.name[:0]
-	if ev.Fault != nil {
-		return false
-	}
-	k.name = k.cfg.Topic.appendTopic(k.name, ev.Route)
-	if rules := k.cfg.TopicRules; rules != nil {
-		k.name, renamed = rules.apply(k.name, ev.Type)
-	}
-	return renamed
-}
-
 // apply changes the name that the template made of an event of this type.
 func (r *TopicRules) apply(name, kind []byte) (changed []byte, renamed bool) {
 	if to, ok := r.ByType[string(kind)]; ok && kind != nil {
@@ -63,9 +49,13 @@ func replaceIllegal(name []byte) (legal []byte, replaced bool) {
 	return legal, replaced
 }
 
-// tellRenamed counts an event whose topic got other characters, and says so once a run and topic. Called with mu
-// held.
-func (k *Kafka) tellRenamed() {
+// followRules changes the topic of the present event from what the template made of it. What has other characters
+// then is counted, and the log says so once a run and topic. Called with mu held.
+func (k *Kafka) followRules(ev *decoder.Event) {
+	var renamed bool
+	if k.name, renamed = k.cfg.TopicRules.apply(k.name, ev.Type); !renamed {
+		return
+	}
 	t := k.topic(k.name)
 	if t == nil {
 		return // it is no topic even so

@@ -55,6 +55,7 @@ func constantSize(stream, replay string) int {
 type encoder struct {
 	stream     sarama.RecordHeader
 	replay     *sarama.RecordHeader // nil for a stream
+	cloud      *CloudEvents         // nil: none
 	codec      sarama.CompressionCodec
 	records    []sarama.Record
 	recordPtrs []*sarama.Record
@@ -74,18 +75,19 @@ type headerNames struct {
 	id, position, commitTime, kind, trace, source, deadTopic, deadReason []byte
 }
 
-func newEncoder(stream, replay string, codec sarama.CompressionCodec) *encoder {
+func newEncoder(cfg *Config) *encoder {
 	n := &encoder{
-		stream: sarama.RecordHeader{Key: []byte(headerStream), Value: []byte(stream)},
-		codec:  codec,
+		stream: sarama.RecordHeader{Key: []byte(headerStream), Value: []byte(cfg.Stream)},
+		codec:  cfg.Compression,
+		cloud:  cfg.CloudEvents,
 		names: headerNames{
 			id: []byte(headerID), position: []byte(headerPosition), commitTime: []byte(headerCommitTime),
 			kind: []byte(headerType), trace: []byte(headerTraceParent), source: []byte(headerSourcePosition),
 			deadTopic: []byte(headerDeadTopic), deadReason: []byte(headerDeadReason),
 		},
 	}
-	if replay != "" {
-		n.replay = &sarama.RecordHeader{Key: []byte(headerReplay), Value: []byte(replay)}
+	if cfg.Replay != "" {
+		n.replay = &sarama.RecordHeader{Key: []byte(headerReplay), Value: []byte(cfg.Replay)}
 	}
 	return n
 }
@@ -154,6 +156,9 @@ func (n *encoder) record(b *batch, e *entry, delta, first int64) {
 		n.header(n.names.trace, c.trace)
 	}
 	eachHeader(c.headers, n.header)
+	if n.cloud != nil && e.poison == nil {
+		c.value = n.cloudEvent(*e, c)
+	}
 	if e.poison != nil {
 		n.header(n.names.deadTopic, []byte(e.poison.Topic))
 		n.header(n.names.deadReason, []byte(e.poison.Reason))
@@ -163,6 +168,17 @@ func (n *encoder) record(b *batch, e *entry, delta, first int64) {
 		OffsetDelta: delta, TimestampDelta: time.Duration(e.stamp-first) * time.Millisecond,
 	})
 	n.recordPtrs = append(n.recordPtrs, &n.records[len(n.records)-1])
+}
+
+// cloudEvent makes the record an event of CloudEvents: it appends headers, and returns the value.
+func (n *encoder) cloudEvent(e entry, c content) (value []byte) {
+	n.cloud.headers(e, c, n.header)
+	if !n.cloud.Structured {
+		return c.value
+	}
+	from := len(n.text)
+	n.text = n.cloud.appendDocument(n.text, e, c)
+	return n.text[from:]
 }
 
 // position appends what tells a record's place: its position, or that it has none.

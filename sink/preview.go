@@ -34,10 +34,12 @@ type Header struct {
 func NewPreview(cfg *Config) *Preview {
 	return &Preview{
 		kafka: Kafka{
-			cfg:      Config{Stream: cfg.Stream, Topic: cfg.Topic, TopicRules: cfg.TopicRules, Now: time.Now},
+			cfg: Config{
+				Stream: cfg.Stream, Topic: cfg.Topic, TopicRules: cfg.TopicRules, CloudEvents: cfg.CloudEvents, Now: time.Now,
+			},
 			constant: constantSize(cfg.Stream, ""),
 		},
-		encoder: newEncoder(cfg.Stream, "", 0),
+		encoder: newEncoder(&Config{Stream: cfg.Stream, CloudEvents: cfg.CloudEvents}),
 	}
 }
 
@@ -46,7 +48,10 @@ func (p *Preview) Record(ev *decoder.Event) Record {
 	e, c, fault := p.kafka.record(0, ev)
 	var rec Record
 	if ev.Fault == nil {
-		p.kafka.destination(ev)
+		p.kafka.name = p.kafka.cfg.Topic.appendTopic(p.kafka.name[:0], ev.Route)
+		if rules := p.kafka.cfg.TopicRules; rules != nil {
+			p.kafka.name, _ = rules.apply(p.kafka.name, ev.Type)
+		}
 		if reason := checkTopic(p.kafka.name); reason == "" {
 			rec.Topic = string(p.kafka.name)
 		} else if fault == "" {

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 
 	"github.com/walrelay/walrelay/checkpoint"
@@ -21,8 +22,12 @@ func (k *Kafka) Publish(seq uint64, ev *decoder.Event) {
 		return
 	}
 	e, c, fault := k.record(seq, ev)
-	if k.destination(ev) {
-		k.tellRenamed()
+	k.name = k.name[:0]
+	if ev.Fault == nil {
+		k.name = k.cfg.Topic.appendTopic(k.name, ev.Route)
+		if k.cfg.TopicRules != nil {
+			k.followRules(ev)
+		}
 	}
 	switch {
 	case fault != "":
@@ -97,47 +102,65 @@ func (k *Kafka) record(seq uint64, ev *decoder.Event) (entry, content, string) {
 		}
 	}
 	e.stamp = clampMillis(stamp)
-	k.headers = k.headers[:0]
-	if ev.Marked {
-		k.headers = appendMarkers(k.headers, ev)
-		c.headers = k.headers
-	}
-	if ev.TraceState != nil || ev.SpanContext != nil {
-		var err error
-		if k.headers, err = appendTracing(k.headers, ev); err != nil {
-			fault = err.Error()
-		}
-		c.headers = k.headers
-	}
-	if ev.Headers != nil {
-		own := len(k.headers)
-		var err error
-		if k.headers, err = appendRowHeaders(k.headers, ev.Headers); err != nil {
-			k.headers = appendHeader(k.headers[:own], []byte(headerDeadHeaders), ev.Headers)
-			fault = err.Error()
+	if ev.Headers != nil || ev.Marked || ev.TraceState != nil || ev.SpanContext != nil {
+		if reason := k.gatherHeaders(ev); reason != "" {
+			fault = reason
 		}
 		c.headers = k.headers
 	}
 	if ev.Fault != nil {
 		fault = ev.Fault.Error()
 	}
+	constant, extra := k.constant, 0
 	if e.commit == noCommit() {
-		e.size = int32(recordSize(c, k.constant-commitTimeSize, -1))
+		constant, extra = k.constant-commitTimeSize, -1
+	}
+	if cloud := k.cfg.CloudEvents; cloud == nil {
+		e.size = int32(recordSize(c, constant, extra))
 	} else {
-		e.size = int32(recordSize(c, k.constant, 0))
+		if fault == "" {
+			fault = cloud.fault(c)
+		}
+		e.size = int32(cloud.size(e, c, constant, extra))
 	}
 	return e, c, fault
 }
 
-// reserved are the names that a row's own headers cannot have, since walrelay sets them.
-func reserved(name string) bool {
-	return name == headerID || name == headerType || len(name) >= 9 && name[:9] == "walrelay-"
+// gatherHeaders encodes the event's own headers into k.headers. A fault is a reason why it cannot have them.
+func (k *Kafka) gatherHeaders(ev *decoder.Event) (fault string) {
+	k.headers = k.headers[:0]
+	if ev.Marked {
+		k.headers = appendMarkers(k.headers, ev)
+	}
+	var err error
+	if k.headers, err = k.appendTracing(k.headers, ev); err != nil {
+		fault = err.Error()
+	}
+	if ev.Headers == nil {
+		return fault
+	}
+	own := len(k.headers)
+	if k.headers, err = k.appendRowHeaders(k.headers, ev.Headers); err != nil {
+		k.headers = appendHeader(k.headers[:own], []byte(headerDeadHeaders), ev.Headers)
+		fault = err.Error()
+	}
+	return fault
 }
 
-func appendRowHeaders(dst, object []byte) ([]byte, error) {
+// errReserved names no names, since those are a row's.
+var errReserved = errors.New("a name is one that walrelay sets itself " +
+	"(id, eventType, walrelay-*, with CloudEvents content-type and ce_*)")
+
+// reserved are the names that a row's own headers cannot have, since walrelay sets them.
+func (k *Kafka) reserved(name string) bool {
+	return name == headerID || name == headerType || len(name) >= 9 && name[:9] == "walrelay-" ||
+		k.cfg.CloudEvents != nil && cloudHeader(name)
+}
+
+func (k *Kafka) appendRowHeaders(dst, object []byte) ([]byte, error) {
 	err := decoder.ParseHeaders(object, func(key, value []byte) error {
-		if reserved(string(key)) {
-			return errors.New("headers: a name is one that walrelay sets itself (id, eventType, walrelay-*)")
+		if k.reserved(string(key)) {
+			return fmt.Errorf("headers: %w", errReserved)
 		}
 		dst = appendHeader(dst, key, value)
 		return nil

@@ -61,7 +61,7 @@ const idleFor = 5 * time.Minute
 func (k *Kafka) sender(id int32, addr string) {
 	s := k.senders[id]
 	if s == nil && k.ctx.Err() == nil {
-		enc := newEncoder(k.cfg.Stream, k.cfg.Replay, k.cfg.Compression)
+		enc := newEncoder(&k.cfg)
 		s = &sender{k: k, id: id, wake: make(chan struct{}, 1), enc: enc}
 		k.senders[id] = s
 		k.group.Go(func() error { return s.loop(k.ctx) })

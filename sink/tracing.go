@@ -9,7 +9,7 @@ import (
 
 // appendTracing encodes the headers of the trace context but for traceparent. A column of its own has precedence
 // over an entry of the span context. What cannot be read is kept for the dead letter, as it was.
-func appendTracing(dst []byte, ev *decoder.Event) ([]byte, error) {
+func (k *Kafka) appendTracing(dst []byte, ev *decoder.Event) ([]byte, error) {
 	if ev.TraceState != nil {
 		dst = appendHeader(dst, []byte(headerTraceState), ev.TraceState)
 	}
@@ -21,8 +21,8 @@ func appendTracing(dst []byte, ev *decoder.Event) ([]byte, error) {
 		switch name := string(key); {
 		case name == "":
 			return errors.New("an entry has no name")
-		case reserved(name):
-			return errors.New("a name is one that walrelay sets itself (id, eventType, walrelay-*)")
+		case k.reserved(name):
+			return errReserved
 		case name == headerTraceParent && ev.TraceParent != nil, name == headerTraceState && ev.TraceState != nil:
 			return nil
 		}

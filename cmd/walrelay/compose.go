@@ -101,6 +101,7 @@ func (s *Settings) sinkConfig(log *zap.Logger) (sink.Config, error) {
 
 		Topic:        template,
 		TopicRules:   s.topicRules(),
+		CloudEvents:  s.cloudEvents(),
 		CreateTopics: s.CreateTopics.Value,
 		Partitions:   int32(s.TopicPartitions.Value),
 		Replication:  int16(s.TopicReplication.Value),

@@ -47,6 +47,10 @@ type Settings struct {
 	DeadLetterTopic     Text   `group:"Topics" default:"walrelay.dead-letters" help:"Topic of dead letters."`
 	DeadLetterFollowKey Bool   `group:"Topics" default:"false" help:"Send later events of a dead-lettered key to the dead-letter topic too, which keeps order within the key."`
 
+	Format                 Choice `group:"Records" default:"raw" choices:"raw,cloudevents-binary,cloudevents-structured" help:"Format of records: the payload as it is, or CloudEvents 1.0, with its attributes in headers ce_* or with attributes and payload in one JSON document."`
+	CloudeventsSource      Text   `group:"Records" help:"CloudEvents: attribute source, a URI reference. Unset: /walrelay/ and the stream's name."`
+	CloudeventsContentType Text   `group:"Records" default:"application/json" help:"CloudEvents: media type of the payload. In structured mode JSON is embedded, and what is not JSON undeliverable; any other is embedded in base64."`
+
 	TransactionHeaders Bool `group:"Records" default:"false" help:"Tell every event's transaction, its index there, and on the last one the number of events, in headers walrelay-transaction-*; see wire-format.md."`
 
 	KafkaBrokers        Brokers  `group:"Delivery" help:"Brokers to ask for the cluster, comma-separated host:port. Required."`

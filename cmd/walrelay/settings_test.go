@@ -79,6 +79,13 @@ func TestSettings_EachRule(t *testing.T) {
 		want string   // one line of the faults
 	}{
 		{[]string{"WALRELAY_KAFKA_BROKERS="}, "WALRELAY_KAFKA_BROKERS=: is required"},
+		{[]string{"WALRELAY_FORMAT=avro"}, "WALRELAY_FORMAT=avro: must be one of raw, cloudevents-binary, "},
+		{
+			[]string{"WALRELAY_FORMAT=cloudevents-binary", "WALRELAY_COLUMN_TYPE="},
+			"WALRELAY_FORMAT=cloudevents-binary: needs WALRELAY_COLUMN_TYPE",
+		},
+		{[]string{"WALRELAY_CLOUDEVENTS_SOURCE=:x"}, "WALRELAY_CLOUDEVENTS_SOURCE=:x: must be a URI reference"},
+		{[]string{"WALRELAY_CLOUDEVENTS_CONTENT_TYPE="}, "WALRELAY_CLOUDEVENTS_CONTENT_TYPE=: must be a media type"},
 		{[]string{"WALRELAY_TOPIC_MAP=a"}, "WALRELAY_TOPIC_MAP=a: must list from=topic"},
 		{[]string{"WALRELAY_TOPIC_MAP=a=b,a=c"}, `WALRELAY_TOPIC_MAP=a=b,a=c: must name "a" once`},
 		{[]string{"WALRELAY_TOPIC_MAP=a=b c"}, `WALRELAY_TOPIC_MAP=a=b c: topic of "a" must be 1 to 249 of`},

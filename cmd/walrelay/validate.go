@@ -29,6 +29,7 @@ func (s *Settings) validate(settings []declared, f *faults) {
 	s.checkTables(f)
 	s.checkTopics(f)
 	s.checkTopicRules(f)
+	s.checkFormat(f)
 	s.checkTransactions(f)
 	s.checkLimits(f)
 	s.checkBudget(f)
