@@ -48,7 +48,7 @@ func (ce *CloudEvents) fault(c content) string {
 		return "cloudevents: the type has control characters, or is not UTF-8"
 	case !cloudText(c.key):
 		return "cloudevents: the key has control characters, or is not UTF-8"
-	case ce.Structured && c.value != nil && ce.json() && !(utf8.Valid(c.value) && json.Valid(c.value)):
+	case ce.Structured && c.value != nil && ce.json() && (!utf8.Valid(c.value) || !json.Valid(c.value)):
 		return "cloudevents: the payload is not JSON, which its content type says that it is"
 	}
 	return ""

@@ -70,6 +70,9 @@ func (s *Settings) routing() string {
 	if s.MessagePrefix.Text != "" {
 		routing += fmt.Sprintf(" messages=%q", s.MessagePrefix.Text)
 	}
+	if s.TableColumns.raw != "" {
+		routing += " tables=" + s.TableColumns.text()
+	}
 	return routing + s.topicRouting()
 }
 

@@ -27,6 +27,8 @@ type Settings struct {
 
 	ColumnTracingspancontext Text `group:"Tables" default:"tracingspancontext" help:"Column of a span context as Debezium has it: a text of java.util.Properties, whose entries are sent as headers if the table has it. Empty: none."`
 
+	TableColumns TableColumns `group:"Tables" help:"Columns of single tables where they have other names, as table: part=column, ...; table: ...: audit.events: id=no, key=subject, {aggregatetype}=kind. Parts are id, key, payload, type, headers, timestamp, traceparent, tracestate, tracingspancontext and the fields of the topic template in braces. An optional part may be empty: none."`
+
 	MessagePrefix Text `group:"Messages" help:"Prefix of the logical messages that are events, exactly: pg_logical_emit_message(true, prefix, content), see wire-format.md. Unset: none are. Messages of other prefixes are ignored."`
 
 	Retention       Duration `group:"Retention" default:"0s" help:"Age from which rows of the outbox tables are deleted, once their events are confirmed; see operations.md. 0: never."`

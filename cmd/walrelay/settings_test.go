@@ -86,6 +86,15 @@ func TestSettings_EachRule(t *testing.T) {
 		},
 		{[]string{"WALRELAY_CLOUDEVENTS_SOURCE=:x"}, "WALRELAY_CLOUDEVENTS_SOURCE=:x: must be a URI reference"},
 		{[]string{"WALRELAY_CLOUDEVENTS_CONTENT_TYPE="}, "WALRELAY_CLOUDEVENTS_CONTENT_TYPE=: must be a media type"},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox"}, "WALRELAY_TABLE_COLUMNS=outbox: must list table: part=column"},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: id"}, "must list part=column, each part once"},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: id=a, id=b"}, "must list part=column, each part once"},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: id=a; outbox: id=b"}, `but "public"."outbox" comes twice`},
+		{[]string{"WALRELAY_TABLE_COLUMNS=other: id=a"}, `has "public"."other", which is none of WALRELAY_TABLES`},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: body=a"}, `in braces, not "body"`},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: {kind}=a"}, `in braces, not "{kind}"`},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: key="}, "must name a column for key"},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: key=\"K\""}, "must have columns without quotes"},
 		{[]string{"WALRELAY_TOPIC_MAP=a"}, "WALRELAY_TOPIC_MAP=a: must list from=topic"},
 		{[]string{"WALRELAY_TOPIC_MAP=a=b,a=c"}, `WALRELAY_TOPIC_MAP=a=b,a=c: must name "a" once`},
 		{[]string{"WALRELAY_TOPIC_MAP=a=b c"}, `WALRELAY_TOPIC_MAP=a=b c: topic of "a" must be 1 to 249 of`},
@@ -329,6 +338,26 @@ func TestSettings_Messages(t *testing.T) {
 	require.Equal(t, []string{"kind"}, m.Route)
 	require.Equal(t, "aggregateid", m.Key, "the envelope's names are fixed")
 	require.Equal(t, `topic="t.{kind}" key="k" id="id" messages="My \"outbox\""`, s.routing())
+}
+
+// Tables may have columns of their own; what they share stays shared, and the fingerprint tells.
+func TestSettings_TableColumns(t *testing.T) {
+	t.Parallel()
+	var s Settings
+	s.Topic.Text, s.ColumnKey.Text, s.ColumnID.Text, s.ColumnHeaders.Text = "{kind}.{v}", "k", "id", "headers"
+	require.NoError(t, s.Tables.UnmarshalText([]byte(`a, "B".c`)))
+	before := s.routing()
+	require.NoError(t, s.TableColumns.UnmarshalText([]byte(`"B".c : key = subject,headers=, {v}=version ;a:id=no`)))
+	require.NoError(t, s.TableColumns.err)
+	route := []string{"kind", "v"}
+	m := s.Mappings(route)
+	require.Equal(t, []string{"no", "k", "headers"}, []string{m[0].ID, m[0].Key, m[0].Headers})
+	require.Equal(t, []string{"id", "subject", ""}, []string{m[1].ID, m[1].Key, m[1].Headers})
+	require.Equal(t, []string{"kind", "v"}, m[0].Route)
+	require.Equal(t, []string{"kind", "version"}, m[1].Route)
+	require.Equal(t, []string{"kind", "v"}, route)
+	require.Equal(t, before+` tables="B"."c":headers="","B"."c":key="subject","B"."c":{v}="version","public"."a":id="no"`,
+		s.routing())
 }
 
 // What decides about topics is told in the fingerprint, in one order; without it the fingerprint is the old one.

@@ -143,6 +143,7 @@ func (s *Settings) Mappings(route []string) []decoder.Mapping {
 			TraceState: s.ColumnTracestate.Text, SpanContext: s.ColumnTracingspancontext.Text,
 			Route: route,
 		})
+		s.TableColumns.apply(&mappings[len(mappings)-1])
 	}
 	return mappings
 }

@@ -94,6 +94,9 @@ func (s *Settings) checkTopics(f *faults) {
 			f.check(identifierFault(column) == nil, &s.Topic.input, "must have column names of 1 to 63 bytes in braces")
 		}
 	}
+	if err == nil {
+		s.checkTableColumns(f, template.Columns())
+	}
 	f.check(legalTopic(s.DeadLetterTopic.Text), &s.DeadLetterTopic.input, topicRule)
 	f.check(s.DeadLetterTopic.Text != s.Topic.Text, &s.DeadLetterTopic.input, "must not be %s", s.Topic.variable)
 	f.check(s.TopicReplication.Value <= 1<<15-1, &s.TopicReplication.input, "must be at most 32767")

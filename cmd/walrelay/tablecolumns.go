@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/walrelay/walrelay/decoder"
+)
+
+// TableColumns is what tables have in place of the columns that WALRELAY_COLUMN_… name, table after table, separated
+// by semicolons: audit.events: id=no, key=subject, {aggregatetype}=kind; "Other": payload=body.
+type TableColumns struct {
+	input
+	tables map[Table]map[string]string // by table, the column by its part
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *TableColumns) UnmarshalText(b []byte) error {
+	t.raw = string(b)
+	if t.raw != "" {
+		t.tables, t.err = parseTableColumns(t.raw)
+	}
+	return nil
+}
+
+func parseTableColumns(text string) (map[Table]map[string]string, error) {
+	tables := map[Table]map[string]string{}
+	for rest := text; ; {
+		table, tail, err := parseTable(rest)
+		switch {
+		case err != nil:
+			return nil, err
+		case !strings.HasPrefix(tail, ":"):
+			return nil, fmt.Errorf("must list table: part=column, ...; and so on; cannot read %q", tail)
+		case tables[table] != nil:
+			return nil, fmt.Errorf("must name a table once, but %q.%q comes twice", table.Schema, table.Name)
+		}
+		pairs, after, more := strings.Cut(tail[1:], ";")
+		columns := map[string]string{}
+		for pair := range strings.SplitSeq(pairs, ",") {
+			part, column, found := strings.Cut(strings.TrimSpace(pair), "=")
+			part = strings.TrimSpace(part)
+			if _, twice := columns[part]; !found || twice {
+				return nil, fmt.Errorf("must list part=column, each part once; cannot read %q", strings.TrimSpace(pair))
+			}
+			columns[part] = strings.TrimSpace(column)
+		}
+		tables[table] = columns
+		if !more {
+			return tables, nil
+		}
+		rest = after
+	}
+}
+
+// columnParts lists what of an event a column can be named for.
+func columnParts(m *decoder.Mapping) map[string]*string {
+	return map[string]*string{
+		"id": &m.ID, "key": &m.Key, "payload": &m.Payload, "type": &m.Type, "headers": &m.Headers,
+		"timestamp": &m.Timestamp, "traceparent": &m.TraceParent, "tracestate": &m.TraceState,
+		"tracingspancontext": &m.SpanContext,
+	}
+}
+
+// apply gives a mapping its table's own columns.
+func (t *TableColumns) apply(m *decoder.Mapping) {
+	columns := t.tables[Table{m.Schema, m.Table}]
+	if columns == nil {
+		return
+	}
+	for part, to := range columnParts(m) {
+		if column, own := columns[part]; own {
+			*to = column
+		}
+	}
+	m.Route = slices.Clone(m.Route)
+	for i, name := range m.Route {
+		if column, own := columns["{"+name+"}"]; own {
+			m.Route[i] = column
+		}
+	}
+}
+
+func (s *Settings) checkTableColumns(f *faults, route []string) {
+	in := &s.TableColumns.input
+	for table, columns := range s.TableColumns.tables {
+		f.check(slices.Contains(s.Tables.Tables, table), in, "has %q.%q, which is none of %s", table.Schema, table.Name,
+			s.Tables.variable)
+		for _, part := range slices.Sorted(maps.Keys(columns)) {
+			if err := s.columnFault(part, columns[part], route); err != nil {
+				f.add(in, err.Error())
+			}
+		}
+	}
+}
+
+func (s *Settings) columnFault(part, column string, route []string) error {
+	_, known := columnParts(new(decoder.Mapping))[part]
+	field := slices.ContainsFunc(route, func(name string) bool { return part == "{"+name+"}" })
+	switch {
+	case !known && !field:
+		return fmt.Errorf("must name parts of an event (id, key, payload, type, headers, timestamp, traceparent, "+
+			"tracestate, tracingspancontext) or fields of %s in braces, not %q", s.Topic.variable, part)
+	case column == "" && (field || part == "id" || part == "key" || part == "payload"):
+		return fmt.Errorf("must name a column for %s", part)
+	case column == "":
+		return nil
+	case strings.HasPrefix(column, `"`):
+		return errors.New("must have columns without quotes, in the catalog's case")
+	}
+	return identifierFault(column)
+}
+
+// text is the setting in an order that does not depend on how it was written.
+func (t *TableColumns) text() string {
+	var parts []string
+	for table, columns := range t.tables {
+		for _, part := range slices.Sorted(maps.Keys(columns)) {
+			parts = append(parts, fmt.Sprintf("%q.%q:%s=%q", table.Schema, table.Name, part, columns[part]))
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
+}
