@@ -62,6 +62,7 @@ fuzz: ## fuzz the decoder, FUZZTIME (default 5m) a target
 	$(GO) test ./decoder -run '^$$' -fuzz FuzzDecode -fuzztime $(or $(FUZZTIME),5m)
 	$(GO) test ./decoder -run '^$$' -fuzz FuzzParseHeaders -fuzztime $(or $(FUZZTIME),5m)
 	$(GO) test ./decoder -run '^$$' -fuzz FuzzEnvelope -fuzztime $(or $(FUZZTIME),5m)
+	$(GO) test ./decoder -run '^$$' -fuzz FuzzBinary -fuzztime $(or $(FUZZTIME),5m)
 
 .PHONY: bench
 bench: ## drain and latency beside pg_recvlogical (ARGS="--json")

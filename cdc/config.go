@@ -48,9 +48,12 @@ type Config struct {
 
 	// Mappings lists the outbox tables.
 	Mappings []decoder.Mapping
-	// Messages maps the logical messages that are events, see decoder.MessageMapping. Optional: nil
-	// leaves them out, and the server sends none.
-	Messages *decoder.Mapping
+	// Messages lists the prefixes of logical messages that are events, see decoder.MessageMapping and
+	// decoder.BinaryMapping. Optional: without any the server sends no messages.
+	Messages []*decoder.Mapping
+	// RefuseStray records messages of these prefixes that are not transactional among the dead letters. They are
+	// never events. Optional.
+	RefuseStray bool
 	// Routing is a fingerprint of everything that decides about topic, key and partition of an
 	// event. Another one than recorded raises the stream's epoch.
 	Routing string
@@ -150,7 +153,12 @@ func (c *Config) Validate() error {
 		require(!seen[[2]string{m.Schema, m.Table}], "Mappings", "must name %s only once", table)
 		seen[[2]string{m.Schema, m.Table}] = true
 	}
-	require(c.Messages == nil || c.Messages.Prefix != "", "Messages", "must have a prefix")
+	prefixes := make(map[string]bool)
+	for _, m := range c.Messages {
+		require(m.Prefix != "", "Messages", "must have a prefix")
+		require(!prefixes[m.Prefix], "Messages", "must name prefix %q only once", m.Prefix)
+		prefixes[m.Prefix] = true
+	}
 
 	positive := func(d time.Duration, field string) { require(d > 0, field, "must be longer than 0, not %s", d) }
 	positive(c.ConnectTimeout, "ConnectTimeout")

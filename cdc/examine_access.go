@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -150,7 +151,7 @@ func (e *examination) outboxPrivileges(ctx context.Context) error {
 
 // messagePrivileges: whoever may emit messages publishes events, if messages are events.
 func (e *examination) messagePrivileges(ctx context.Context) error {
-	if e.cfg.Messages == nil {
+	if len(e.cfg.Messages) == 0 {
 		return nil
 	}
 	rows, err := e.server.SQL.Query(ctx, `
@@ -165,10 +166,14 @@ func (e *examination) messagePrivileges(ctx context.Context) error {
 		return err
 	}
 	list := strings.Join(functions, ", ")
+	var prefixes []string
+	for _, m := range e.cfg.Messages {
+		prefixes = append(prefixes, strconv.Quote(m.Prefix))
+	}
 	e.add(Finding{
 		Check: "message-privileges", Object: "pg_logical_emit_message", Level: LevelWarning,
 		Found: "every role of the database may emit messages",
-		Why:   fmt.Sprintf("whoever emits one with prefix %q publishes an event", e.cfg.Messages.Prefix),
+		Why:   fmt.Sprintf("whoever emits one with prefix %s publishes an event", strings.Join(prefixes, " or ")),
 		Fix: "REVOKE EXECUTE ON FUNCTION " + list + " FROM PUBLIC; then GRANT EXECUTE ON FUNCTION " + list +
 			" TO the application's role",
 	})

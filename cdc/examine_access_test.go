@@ -79,7 +79,7 @@ func TestExamine_MessagePrivileges(t *testing.T) {
 	forMajors(t, func(t *testing.T, major int) {
 		db, cfg := newStream(t, major)
 		absent(t, examine(t, cfg), "message-privileges")
-		cfg.Messages = decoder.MessageMapping("orders", nil)
+		cfg.Messages = []*decoder.Mapping{decoder.MessageMapping("orders", nil)}
 		mended(t, db, cfg, "message-privileges", LevelWarning, "every role")
 	})
 }

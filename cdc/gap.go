@@ -51,7 +51,7 @@ func (k *SlotKeeper) Gap(ctx context.Context, slot *SlotReport, to pglogrepl.LSN
 func (k *SlotKeeper) count(ctx context.Context, g *Gap) error {
 	cfg := k.server.cfg
 	args := []string{"proto_version", "1", "publication_names", pgx.Identifier{cfg.Publication}.Sanitize()}
-	if cfg.Messages != nil {
+	if len(cfg.Messages) > 0 {
 		args = append(args, "messages", "true")
 	}
 	rows, err := k.server.SQL.Query(ctx,

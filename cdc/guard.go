@@ -179,6 +179,16 @@ func (g *guard) recordOrigin(ctx context.Context, epoch uint32) error {
 	return g.registry.recordOrigin(ctx, epoch)
 }
 
+// refuse records a message that is no event. It waits, so that nothing behind is confirmed before, and a flood
+// is no heap.
+func (g *guard) refuse(ctx context.Context, p checkpoint.Poison) error {
+	if err := g.acquire(ctx); err != nil {
+		return err
+	}
+	defer g.release()
+	return g.registry.RecordPoison(ctx, []checkpoint.Poison{p}, false)
+}
+
 func (g *guard) acquire(ctx context.Context) error {
 	select {
 	case g.sql <- struct{}{}:
@@ -319,7 +329,7 @@ func (g *guard) recordPoison(ctx context.Context, poison []checkpoint.Poison) er
 			continue
 		}
 		p.Action = checkpoint.Stopped
-		if m := g.cfg.Messages; m != nil && m.Name() == p.Table {
+		if slices.ContainsFunc(g.cfg.Messages, func(m *decoder.Mapping) bool { return m.Name() == p.Table }) {
 			p.Reason += "; and a message is in no table that it could be read from later"
 		} else {
 			p.Reason += "; and its row is not in " + p.Table + " any more"

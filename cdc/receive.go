@@ -133,8 +133,7 @@ func (s *session) change(ctx context.Context, wal []byte) error {
 		return s.relation(ctx)
 	case decoder.KindStrayMessage:
 		s.counters.ignored[kind]++
-		s.warn([]string{fmt.Sprintf("messages with prefix %q that are not transactional are not published: "+
-			"events need pg_logical_emit_message(true, ...)", s.cfg.Messages.Prefix)})
+		return s.stray(ctx, s.decoder.Message())
 	case decoder.KindUpdate, decoder.KindDelete, decoder.KindTruncate, decoder.KindForeignInsert, decoder.KindMessage:
 		s.counters.ignored[kind]++
 	case decoder.KindType, decoder.KindOrigin:

@@ -27,6 +27,7 @@ type session struct {
 	board   *board
 	guard   *guard
 	seen    *witness
+	epoch   uint32
 	warn    func([]string) // each text once in the stream's life
 	decoder *decoder.Decoder
 	held    *holdback // nil unless transactions are marked

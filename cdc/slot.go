@@ -202,7 +202,7 @@ func (s *Server) StartReplication(ctx context.Context, recorded pglogrepl.LSN) e
 	// publication_names is a list of identifiers inside a string: quote_literal(quote_ident(name)).
 	names := quoteLiteral(pgx.Identifier{s.cfg.Publication}.Sanitize())
 	args := []string{"proto_version '1'", "publication_names " + names}
-	if s.cfg.Messages != nil { // otherwise logical messages are left out by the server
+	if len(s.cfg.Messages) > 0 { // otherwise logical messages are left out by the server
 		args = append(args, "messages 'true'")
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReceiveTimeout)

@@ -249,7 +249,7 @@ func (s *Stream) stream(
 	guard.board, guard.spent = s.board, &s.spent
 	sess := &session{
 		cfg: &s.cfg, log: s.log, server: server, conn: server.Repl.Conn(), sink: s.sink, board: s.board, guard: guard,
-		seen: s.seen,
+		seen: s.seen, epoch: reg.Epoch,
 		warn: s.warn,
 		decoder: decoder.New(decoder.Config{
 			Mappings: s.cfg.Mappings, Messages: s.cfg.Messages, Epoch: reg.Epoch, Timeline: server.Timelines().At,

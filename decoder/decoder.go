@@ -11,9 +11,9 @@ type Config struct {
 	// Mappings lists the outbox tables. It is not copied: Relation.Mapping and Event.Mapping point
 	// into it, and are therefore the same from one decoder to the next.
 	Mappings []Mapping
-	// Messages maps the logical messages that are events, see MessageMapping; nil: none are. Like
-	// Mappings it is not copied.
-	Messages *Mapping
+	// Messages lists the prefixes of logical messages that are events, see MessageMapping and BinaryMapping.
+	// Like Mappings it is not copied.
+	Messages []*Mapping
 	// Epoch is the stream's, for the positions of events.
 	Epoch uint32
 	// Timeline returns the timeline on which a commit LSN was written. It is asked once for each
@@ -37,21 +37,21 @@ type Decoder struct {
 	current *relation // of the last message
 	event   Event
 	message Message
-	members []member // of the envelope
-	route   [][]byte // Event.Route of every message
 	scratch []byte
+
+	envelopes []envelope // one for each prefix
 
 	err error
 }
 
-// scratchKept bounds, in bytes, what the decoder holds on to after a large bytea payload.
+// scratchKept bounds, in bytes, what the decoder holds on to after a large bytea payload or many headers.
 const scratchKept = 1 << 20
 
 // New returns a decoder for one START_REPLICATION.
 func New(cfg Config) *Decoder {
 	d := &Decoder{cfg: cfg, relations: make(map[uint32]*relation), current: new(relation)}
-	if m := cfg.Messages; m != nil {
-		d.members, d.route = envelopeMembers(m), make([][]byte, len(m.Route))
+	for _, m := range cfg.Messages {
+		d.envelopes = append(d.envelopes, newEnvelope(m))
 	}
 	return d
 }

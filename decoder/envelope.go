@@ -37,6 +37,17 @@ type member struct {
 	seen     bool // in the present message
 }
 
+// envelope is how the messages of one prefix become events.
+type envelope struct {
+	mapping *Mapping
+	members []member // of the JSON envelope
+	route   [][]byte // Event.Route of every message
+}
+
+func newEnvelope(m *Mapping) envelope {
+	return envelope{mapping: m, members: envelopeMembers(m), route: make([][]byte, len(m.Route))}
+}
+
 func envelopeMembers(m *Mapping) []member {
 	members := []member{
 		{name: m.ID, slot: slotID, required: true, notNull: true},
@@ -53,18 +64,22 @@ func envelopeMembers(m *Mapping) []member {
 }
 
 // mapEnvelope reads the content of a message into the event. Nothing in it is an error of the stream.
-func (d *Decoder) mapEnvelope(content []byte) {
-	for i := range d.members {
-		d.members[i].seen = false
+func (d *Decoder) mapEnvelope(e *envelope, content []byte) {
+	clear(e.route)
+	if e.mapping.Binary {
+		d.mapBinary(e, content)
+	} else {
+		d.mapMembers(e, content)
 	}
-	clear(d.route)
-	d.mapMembers(content)
 	if d.event.Fault != nil {
 		d.event.Payload = content // no table has it, so a dead letter shall
 	}
 }
 
-func (d *Decoder) mapMembers(content []byte) {
+func (d *Decoder) mapMembers(e *envelope, content []byte) {
+	for i := range e.members {
+		e.members[i].seen = false
+	}
 	// Valid settles the grammar, so that the rest only has to find where values end. It lets any bytes
 	// pass in strings; the server does not convert content to the client's encoding.
 	switch {
@@ -87,14 +102,14 @@ func (d *Decoder) mapMembers(content []byte) {
 		if err != nil {
 			continue // half a surrogate pair: none of ours
 		}
-		for i := range d.members {
-			if m := &d.members[i]; string(name) == m.name {
+		for i := range e.members {
+			if m := &e.members[i]; string(name) == m.name {
 				d.mapMember(m, value)
 			}
 		}
 	}
-	for i := range d.members {
-		if m := &d.members[i]; m.required && !m.seen {
+	for i := range e.members {
+		if m := &e.members[i]; m.required && !m.seen {
 			d.messageFault(m.name, "is missing")
 		}
 	}
@@ -130,6 +145,6 @@ func (d *Decoder) mapMember(m *member, value []byte) {
 // messageFault keeps the first fault of the event.
 func (d *Decoder) messageFault(name, reason string) {
 	if d.event.Fault == nil {
-		d.event.Fault = &MessageError{Prefix: d.cfg.Messages.Prefix, Member: name, Reason: reason}
+		d.event.Fault = &MessageError{Prefix: d.event.Mapping.Prefix, Member: name, Reason: reason}
 	}
 }

@@ -18,7 +18,7 @@ import (
 func newMessageDecoder() *decoder.Decoder {
 	return decoder.New(decoder.Config{
 		Mappings: []decoder.Mapping{outboxMapping()},
-		Messages: decoder.MessageMapping("outbox", []string{"aggregatetype"}),
+		Messages: []*decoder.Mapping{decoder.MessageMapping("outbox", []string{"aggregatetype"})},
 		Epoch:    epoch,
 		Timeline: func(pglogrepl.LSN) uint32 { return timeline },
 	})

@@ -13,6 +13,8 @@ type Mapping struct {
 	Schema, Table string
 	// Prefix selects logical messages, exactly; then there is no table. See MessageMapping.
 	Prefix string
+	// Binary says that the content of the messages is the binary envelope, see BinaryMapping.
+	Binary bool
 
 	// ID, Key, Payload and the Route columns must exist in the table.
 	ID, Key, Payload string

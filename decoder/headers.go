@@ -162,3 +162,34 @@ func hexRune(s []byte) rune {
 	v, _ := strconv.ParseUint(string(s[:4]), 16, 16)
 	return rune(v)
 }
+
+// AppendMember appends a member to a JSON object that is still open, and opens it if it is empty, such that
+// ParseHeaders gives back the same bytes, valid UTF-8 or not. A nil value is null.
+func AppendMember(object, name, value []byte) []byte {
+	if len(object) == 0 {
+		object = append(object, '{')
+	} else {
+		object = append(object, ',')
+	}
+	object = append(appendText(object, name), ':')
+	if value == nil {
+		return append(object, "null"...)
+	}
+	return appendText(object, value)
+}
+
+func appendText(dst, text []byte) []byte {
+	const digits = "0123456789abcdef"
+	dst = append(dst, '"')
+	for _, c := range text {
+		switch {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c < ' ':
+			dst = append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return append(dst, '"')
+}

@@ -27,17 +27,28 @@ func (d *Decoder) decodeMessage(r *reader) Kind {
 	if d.message.Transactional && !d.inside(r) {
 		return 0
 	}
+	e := d.envelope(d.message.Prefix)
 	switch {
-	case d.cfg.Messages == nil || d.message.Prefix != d.cfg.Messages.Prefix:
+	case e == nil:
 		return KindMessage
 	case !d.message.Transactional:
 		// It may belong to a transaction that was rolled back, and has no place in any.
 		return KindStrayMessage
-	case r.err != nil || !d.newEvent(r, d.cfg.Messages, d.route):
+	case r.err != nil || !d.newEvent(r, e.mapping, e.route):
 		return 0
 	}
-	d.mapEnvelope(d.message.Content)
+	d.mapEnvelope(e, d.message.Content)
 	return KindEvent
+}
+
+// envelope returns that of the prefix, nil if such messages are no events.
+func (d *Decoder) envelope(prefix string) *envelope {
+	for i := range d.envelopes {
+		if e := &d.envelopes[i]; e.mapping.Prefix == prefix {
+			return e
+		}
+	}
+	return nil
 }
 
 // decodeType reads the name of a column's type that is not built in. Text needs no types.

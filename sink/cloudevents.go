@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/walrelay/walrelay/decoder"
 )
 
 // CloudEvents makes records events of CloudEvents 1.0, by its binding to Kafka:
@@ -110,11 +112,11 @@ func (ce *CloudEvents) headers(e entry, c content, yield func(key, value []byte)
 // appendDocument appends the value of structured mode. A payload that is NULL is left out.
 func (ce *CloudEvents) appendDocument(dst []byte, e entry, c content) []byte {
 	var object []byte
-	ce.attributes(e, c, func(name string, text []byte) { object = appendMember(object, []byte(name), text) })
+	ce.attributes(e, c, func(name string, text []byte) { object = decoder.AppendMember(object, []byte(name), text) })
 	if c.value == nil {
 		return append(append(dst, object...), '}')
 	}
-	object = appendMember(object, []byte("datacontenttype"), []byte(ce.ContentType))
+	object = decoder.AppendMember(object, []byte("datacontenttype"), []byte(ce.ContentType))
 	dst = append(dst, object...)
 	if ce.json() {
 		dst = append(dst, `,"data":`...)

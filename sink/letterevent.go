@@ -38,7 +38,7 @@ func letterEvent(b *sarama.RecordBatch, r *sarama.Record) (*decoder.Event, error
 		case headerDeadTracing:
 			ev.SpanContext = h.Value
 		default:
-			object = appendMember(object, h.Key, h.Value)
+			object = decoder.AppendMember(object, h.Key, h.Value)
 		}
 	}
 	if object != nil && ev.Headers == nil {
@@ -49,34 +49,4 @@ func letterEvent(b *sarama.RecordBatch, r *sarama.Record) (*decoder.Event, error
 		ev.Fault = errors.New("the event has no id")
 	}
 	return ev, nil
-}
-
-// appendMember appends a member to an object of JSON, such that decoder.ParseHeaders gives back the
-// same bytes, valid UTF-8 or not.
-func appendMember(object, name, value []byte) []byte {
-	if object == nil {
-		object = append(object, '{')
-	} else {
-		object = append(object, ',')
-	}
-	object = append(appendText(object, name), ':')
-	if value == nil {
-		return append(object, "null"...)
-	}
-	return appendText(object, value)
-}
-
-func appendText(dst, text []byte) []byte {
-	dst = append(dst, '"')
-	for _, c := range text {
-		switch {
-		case c == '"' || c == '\\':
-			dst = append(dst, '\\', c)
-		case c < ' ':
-			dst = fmt.Appendf(dst, `\u%04x`, c)
-		default:
-			dst = append(dst, c)
-		}
-	}
-	return append(dst, '"')
 }

@@ -27,6 +27,7 @@ func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
 		Failover:    s.SlotFailover.Value,
 		Mappings:    s.Mappings(route),
 		Messages:    s.messages(route),
+		RefuseStray: s.MessageNontransactional.Text == "refuse",
 		Routing:     s.routing(),
 		Delivery:    s.Delivery.Text,
 
@@ -62,13 +63,16 @@ func (s *Settings) retentionConfig(log *zap.Logger) retention.Config {
 }
 
 // routing is everything that decides about an event's topic, key and partition: when it changes, the
-// stream's epoch is raised. The id counts, since it stands in for a key that is NULL, and so does the
-// prefix, since messages that become events shift the index of those behind them. It is only named where
-// there is one: a stream that was recorded without goes on as it is.
+// stream's epoch is raised. The id counts, since it stands in for a key that is NULL, and so do the
+// prefixes, since messages that become events shift the index of those behind them. They are only named where
+// they are set: a stream that was recorded without goes on as it is.
 func (s *Settings) routing() string {
 	routing := fmt.Sprintf("topic=%q key=%q id=%q", s.Topic.Text, s.ColumnKey.Text, s.ColumnID.Text)
 	if s.MessagePrefix.Text != "" {
 		routing += fmt.Sprintf(" messages=%q", s.MessagePrefix.Text)
+	}
+	if s.MessageBinaryPrefix.Text != "" {
+		routing += fmt.Sprintf(" binary-messages=%q", s.MessageBinaryPrefix.Text)
 	}
 	if s.TableColumns.raw != "" {
 		routing += " tables=" + s.TableColumns.text()

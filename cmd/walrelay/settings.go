@@ -29,7 +29,9 @@ type Settings struct {
 
 	TableColumns TableColumns `group:"Tables" help:"Columns of single tables where they have other names, as table: part=column, ...; table: ...: audit.events: id=no, key=subject, {aggregatetype}=kind. Parts are id, key, payload, type, headers, timestamp, traceparent, tracestate, tracingspancontext and the fields of the topic template in braces. An optional part may be empty: none."`
 
-	MessagePrefix Text `group:"Messages" help:"Prefix of the logical messages that are events, exactly: pg_logical_emit_message(true, prefix, content), see wire-format.md. Unset: none are. Messages of other prefixes are ignored."`
+	MessagePrefix           Text   `group:"Messages" help:"Prefix of the logical messages that are events, exactly: pg_logical_emit_message(true, prefix, content), with a JSON envelope, see wire-format.md. Unset: none are. Messages of other prefixes are ignored."`
+	MessageBinaryPrefix     Text   `group:"Messages" help:"The same for messages with the binary envelope, whose payload may be any bytes. Both may be set. Unset: none are."`
+	MessageNontransactional Choice `group:"Messages" default:"ignore" choices:"ignore,refuse" help:"Messages of these prefixes outside of a transaction, which come even if it is rolled back, are never events. ignore: they are counted, and the log warns once. refuse: each is also logged and recorded as a skipped dead letter. The stream goes on."`
 
 	Retention       Duration `group:"Retention" default:"0s" help:"Age from which rows of the outbox tables are deleted, once their events are confirmed; see operations.md. 0: never."`
 	RetentionColumn Text     `group:"Retention" default:"created_at" help:"Column of the time of the insert, by which a row's age is told: timestamptz, timestamp (read as UTC) or date."`

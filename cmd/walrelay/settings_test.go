@@ -133,6 +133,9 @@ func TestSettings_EachRule(t *testing.T) {
 		{[]string{"WALRELAY_COLUMN_PAYLOAD="}, "must not have an empty name"},
 		{[]string{"WALRELAY_COLUMN_TYPE=" + long}, "must not have a name of more than 63 bytes"},
 		{[]string{"WALRELAY_MESSAGE_PREFIX=a\x00b"}, "must not have a NUL"},
+		{[]string{"WALRELAY_MESSAGE_BINARY_PREFIX=a\x00b"}, "must not have a NUL"},
+		{[]string{"WALRELAY_MESSAGE_PREFIX=a", "WALRELAY_MESSAGE_BINARY_PREFIX=a"}, "must not be WALRELAY_MESSAGE_PREFIX"},
+		{[]string{"WALRELAY_MESSAGE_NONTRANSACTIONAL=publish"}, "must be one of ignore, refuse"},
 		{[]string{"WALRELAY_TOPIC="}, "WALRELAY_TOPIC=: must be a topic name"},
 		{[]string{"WALRELAY_TOPIC=a{b"}, "must be a topic name"},
 		{[]string{"WALRELAY_TOPIC=a b"}, "must be a topic name"},
@@ -333,11 +336,16 @@ func TestSettings_Messages(t *testing.T) {
 	require.Equal(t, `topic="t.{kind}" key="k" id="id"`, s.routing())
 
 	require.NoError(t, s.MessagePrefix.UnmarshalText([]byte(`My "outbox"`)))
-	m := s.messages([]string{"kind"})
+	require.Len(t, s.messages([]string{"kind"}), 1)
+	m := s.messages([]string{"kind"})[0]
 	require.Equal(t, `messages "My ""outbox"""`, m.Name())
 	require.Equal(t, []string{"kind"}, m.Route)
 	require.Equal(t, "aggregateid", m.Key, "the envelope's names are fixed")
 	require.Equal(t, `topic="t.{kind}" key="k" id="id" messages="My \"outbox\""`, s.routing())
+
+	require.NoError(t, s.MessageBinaryPrefix.UnmarshalText([]byte("b")))
+	require.True(t, s.messages(nil)[1].Binary)
+	require.Equal(t, `topic="t.{kind}" key="k" id="id" messages="My \"outbox\"" binary-messages="b"`, s.routing())
 }
 
 // Tables may have columns of their own; what they share stays shared, and the fingerprint tells.

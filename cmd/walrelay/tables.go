@@ -148,12 +148,15 @@ func (s *Settings) Mappings(route []string) []decoder.Mapping {
 	return mappings
 }
 
-// messages maps logical messages; nil without a prefix.
-func (s *Settings) messages(route []string) *decoder.Mapping {
-	if s.MessagePrefix.Text == "" {
-		return nil
+// messages maps the logical messages of each prefix that is set.
+func (s *Settings) messages(route []string) (mappings []*decoder.Mapping) {
+	if prefix := s.MessagePrefix.Text; prefix != "" {
+		mappings = append(mappings, decoder.MessageMapping(prefix, route))
 	}
-	return decoder.MessageMapping(s.MessagePrefix.Text, route)
+	if prefix := s.MessageBinaryPrefix.Text; prefix != "" {
+		mappings = append(mappings, decoder.BinaryMapping(prefix, route))
+	}
+	return mappings
 }
 
 // Brokers is a comma-separated list of host:port.

@@ -82,7 +82,11 @@ func (s *Settings) checkTables(f *faults) {
 
 func (s *Settings) checkTopics(f *faults) {
 	// The server ends a prefix at a NUL, as does the wire format.
-	f.check(!strings.ContainsRune(s.MessagePrefix.Text, 0), &s.MessagePrefix.input, "must not have a NUL")
+	for _, prefix := range []*Text{&s.MessagePrefix, &s.MessageBinaryPrefix} {
+		f.check(!strings.ContainsRune(prefix.Text, 0), &prefix.input, "must not have a NUL")
+	}
+	f.check(s.MessageBinaryPrefix.Text == "" || s.MessageBinaryPrefix.Text != s.MessagePrefix.Text,
+		&s.MessageBinaryPrefix.input, "must not be %s", s.MessagePrefix.variable)
 	template, err := sink.ParseTemplate(s.Topic.Text)
 	switch {
 	case err != nil:
