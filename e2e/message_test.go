@@ -173,7 +173,7 @@ var malformed = []struct{ content, id, reason string }{
 // stuckMessage waits until the relay is stuck at a message and returns where.
 func (s *setup) stuckMessage(id, reason string) string {
 	s.t.Helper()
-	s.ready(503, "stuck", id, `messages "app.outbox"`, strings.ReplaceAll(reason, `"`, ``)[:10], "--verdict retry|skip")
+	s.ready(503, "stuck", id, `messages "app.`, strings.ReplaceAll(reason, `"`, ``)[:10], "--verdict retry|skip")
 	_, body := s.get("/readyz")
 	_, at, found := strings.Cut(body, "walrelay stream release ")
 	require.True(s.t, found, body)

@@ -14,7 +14,7 @@ func (o Outbox) complete(ctx context.Context, e Event) (Event, error) {
 		return e, ErrIncomplete
 	}
 	// encoding/json would replace what is not UTF-8, and so make two ids or keys the same.
-	valid := utf8.Valid(e.Payload)
+	valid := o.Binary || utf8.Valid(e.Payload)
 	for _, text := range []string{e.ID, e.AggregateType, e.AggregateID, e.Type} {
 		valid = valid && utf8.ValidString(text)
 	}

@@ -20,7 +20,7 @@ func Emit(ctx context.Context, t tx.Tx, prefix string, events ...Event) (ids []s
 // delete, and nothing refuses a duplicate; a consumer knows it by its id. A slot that is created later,
 // or that was lost, never sees them, and they can't be sent again, while rows can, as long as they are there.
 //
-// The content is the envelope that docs/wire-format.md describes.
+// The content is the envelope that docs/wire-format.md describes, the binary one with Outbox.Binary.
 func (o Outbox) Emit(ctx context.Context, t tx.Tx, prefix string, events ...Event) (ids []string, err error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -31,7 +31,11 @@ func (o Outbox) Emit(ctx context.Context, t tx.Tx, prefix string, events ...Even
 		if err != nil {
 			return nil, fmt.Errorf("emit event %d: %w", i, err)
 		}
-		content, err := envelope(&e)
+		encode := envelope
+		if o.Binary {
+			encode = binaryEnvelope
+		}
+		content, err := encode(&e)
 		if err != nil {
 			return nil, fmt.Errorf("emit event %d: %w", i, err)
 		}

@@ -81,3 +81,36 @@ func TestEmit_BatchKeepsOrder(t *testing.T) {
 	}
 	require.Equal(t, ids, got)
 }
+
+// The binary envelope takes a payload of any bytes, and tells an empty one from none.
+func TestEmit_Binary(t *testing.T) {
+	t.Parallel()
+	db := database(t, 18)
+	slot := db.Slot(t)
+	db.Exec(t, `SELECT pg_create_logical_replication_slot('`+slot+`', 'pgoutput')`)
+	event := outbox.Event{ID: "i", AggregateType: "a", AggregateID: "k", Type: "t"}
+	with := func(payload []byte, headers map[string]string) outbox.Event {
+		e := event
+		e.Payload, e.Headers = payload, headers
+		return e
+	}
+	ids, err := outbox.Outbox{Binary: true}.Emit(t.Context(), db.Conn, "b", event, with([]byte{}, nil),
+		with([]byte("\xff\x00"), map[string]string{"x": "1", "a": ""}))
+	require.NoError(t, err)
+	require.Equal(t, []string{"i", "i", "i"}, ids)
+	const (
+		head = "\x01\x00\x00\x00\x01i\x00\x01\x00\x00\x00\x0daggregatetype\x00\x00\x00\x01a" +
+			"\x00\x00\x00\x01k\x00\x00\x00\x01t"
+		null   = "\xff\xff\xff\xff"
+		none   = "\x00\x00"
+		filled = "\x00\x02\x00\x00\x00\x01a\x00\x00\x00\x00\x00\x00\x00\x01x\x00\x00\x00\x011"
+	)
+	require.Equal(t, []string{
+		head + null + none + null, head + null + none + "\x00\x00\x00\x00", head + null + filled + "\x00\x00\x00\x02\xff\x00",
+	}, emitted(t, db, slot, "b"))
+
+	_, err = outbox.Emit(t.Context(), db.Conn, "b", with([]byte("\xff"), nil))
+	require.ErrorIs(t, err, outbox.ErrEncoding)
+	_, err = outbox.Outbox{Binary: true}.Write(t.Context(), db.Conn, with([]byte("\xff"), nil))
+	require.ErrorIs(t, err, outbox.ErrEncoding, "a row has no envelope")
+}

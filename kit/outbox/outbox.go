@@ -24,7 +24,8 @@ type Event struct {
 	// Type goes into the header eventType. Required.
 	Type string
 	// Payload is a JSON document. A row's is published as jsonb prints it, a message's byte for byte. Nil:
-	// a tombstone. The document null is a tombstone too in a message, but the text null from a row.
+	// a tombstone. The document null is a tombstone too in a message, but the text null from a row. With
+	// Outbox.Binary the payload of a message may be any bytes, and nil alone is a tombstone.
 	Payload json.RawMessage
 	// Headers become headers of the record, and go before those that the context gives. The
 	// names id, eventType and walrelay-* are reserved.
@@ -38,6 +39,9 @@ type Outbox struct {
 	// aggregatetype, aggregateid, type, payload and headers; id is a uuid or text, payload and headers are
 	// jsonb, or json or text, which then hold what jsonb prints.
 	Table pgx.Identifier
+	// Binary makes Emit write the binary envelope, for the prefix in WALRELAY_MESSAGE_BINARY_PREFIX. Write
+	// does not look at it.
+	Binary bool
 	// IgnoreDuplicates passes over events that a unique constraint of the table refuses, instead of
 	// ErrDuplicate.
 	IgnoreDuplicates bool
@@ -75,6 +79,7 @@ func (o Outbox) Write(ctx context.Context, t tx.Tx, events ...Event) (ids []stri
 	if len(events) == 0 {
 		return nil, nil
 	}
+	o.Binary = false // a row has no envelope
 	var c columns
 	for i := range events {
 		e, err := o.complete(ctx, events[i])
