@@ -182,9 +182,6 @@ func (c tableCheck) publishedAsRoot(configured []decoder.Mapping) bool {
 func (c tableCheck) columns() error {
 	required := c.mapping.Required()
 	for i, name := range append(required, c.mapping.Optional()...) {
-		if name == "" {
-			continue
-		}
 		at := slices.IndexFunc(c.table.Columns, func(col catalogColumn) bool { return col.Name == name })
 		if at < 0 {
 			if i < len(required) {

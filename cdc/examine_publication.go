@@ -183,7 +183,7 @@ func (e *examination) nullableColumns(ctx context.Context, m *decoder.Mapping) e
 		SELECT a.attname::text FROM pg_attribute a
 		JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relname = $2 AND a.attname = ANY ($3) AND a.attnum > 0 AND NOT a.attisdropped
-			AND NOT a.attnotnull ORDER BY a.attnum`, m.Schema, m.Table, append([]string{m.ID}, m.Route...))
+			AND NOT a.attnotnull ORDER BY a.attnum`, m.Schema, m.Table, m.NotNull())
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ type SampledTable struct {
 
 	columns []decoder.Column
 	largest [][]byte   // values; nil: no row, or one beyond sampleBytes
-	routes  [][][]byte // values of a row for each different route, with a stand-in for the id and nothing else
+	routes  [][][]byte // values of a row for each different route; a stand-in for what else must not be NULL
 }
 
 // Largest maps the largest row that was seen; nil when there was none. The event is valid until the next call.
@@ -93,7 +93,7 @@ func (e *examination) sampleTable(ctx context.Context, t *SampledTable) error {
 				WHERE n.nspname = $1 AND c.relname = $2 AND has_table_privilege(c.oid, 'SELECT')
 					AND has_schema_privilege(n.oid, 'USAGE'))
 			AND a.attnum > 0 AND NOT a.attisdropped AND a.attname = ANY ($3) ORDER BY a.attnum`,
-		t.Mapping.Schema, t.Mapping.Table, mappedColumns(t.Mapping))
+		t.Mapping.Schema, t.Mapping.Table, append(t.Mapping.Required(), t.Mapping.Optional()...))
 	if err != nil {
 		return err
 	}
@@ -122,10 +122,6 @@ func (e *examination) sampleTable(ctx context.Context, t *SampledTable) error {
 		}
 	}
 	return nil
-}
-
-func mappedColumns(m *decoder.Mapping) []string {
-	return append(m.Required(), m.Optional()...)
 }
 
 // sampleLeaf reads routes and sizes of the rows in the last blocks, and fetches the largest row.
@@ -181,8 +177,8 @@ func (t *SampledTable) route(at []int, route [][]byte) {
 	}
 	values := make([][]byte, len(t.columns))
 	for i, column := range t.columns {
-		if column.Name == t.Mapping.ID {
-			values[i] = []byte("id")
+		if slices.Contains(t.Mapping.NotNull(), column.Name) {
+			values[i] = []byte("x")
 		}
 	}
 	for i, column := range at {

@@ -3,6 +3,7 @@ package decoder
 import (
 	"encoding/hex"
 	"math"
+	"slices"
 )
 
 // The ways in which a tuple holds a column, see TupleData in the message formats.
@@ -33,8 +34,9 @@ func (d *Decoder) decodeInsert(r *reader) Kind {
 	if !d.newEvent(r, rel.Mapping, rel.route) {
 		return 0
 	}
-	d.event.Fault = rel.fault
+	d.event.Fault, d.event.parts = rel.fault, rel.parts
 	d.mapTuple(r, rel)
+	d.composeKey()
 	return KindEvent
 }
 
@@ -183,6 +185,19 @@ func (d *Decoder) mapBytea(rel *relation, f field, text []byte) {
 	*d.event.at(f.slot) = value
 }
 
+// composeKey makes the key of its parts, if all are there.
+func (d *Decoder) composeKey() {
+	m := d.event.Mapping
+	if m.KeyTemplate == nil || slices.ContainsFunc(d.event.parts, func(part []byte) bool { return part == nil }) {
+		return
+	}
+	if d.key == nil || cap(d.key) > scratchKept {
+		d.key = []byte{} // an empty key is none that is NULL
+	}
+	d.key = m.KeyTemplate.Append(d.key[:0], d.event.parts)
+	d.event.Key = d.key
+}
+
 // fault keeps the first fault of the event.
 func (d *Decoder) fault(rel *relation, f field, reason string) {
 	if d.event.Fault == nil {
@@ -211,6 +226,9 @@ func (ev *Event) at(s slot) *[]byte {
 	case slotSpanContext:
 		return &ev.SpanContext
 	default:
+		if s >= slotKeyPart {
+			return &ev.parts[s-slotKeyPart]
+		}
 		return &ev.Route[s-slotRoute]
 	}
 }

@@ -38,13 +38,14 @@ type Decoder struct {
 	event   Event
 	message Message
 	scratch []byte
+	key     []byte // made by a template
 
 	envelopes []envelope // one for each prefix
 
 	err error
 }
 
-// scratchKept bounds, in bytes, what the decoder holds on to after a large bytea payload or many headers.
+// scratchKept bounds, in bytes, what the decoder holds on to after a large bytea payload, a large key or many headers.
 const scratchKept = 1 << 20
 
 // New returns a decoder for one START_REPLICATION.

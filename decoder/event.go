@@ -1,6 +1,7 @@
 package decoder
 
 import (
+	"slices"
 	"time"
 
 	"github.com/walrelay/walrelay/checkpoint"
@@ -16,8 +17,11 @@ type Mapping struct {
 	// Binary says that the content of the messages is the binary envelope, see BinaryMapping.
 	Binary bool
 
-	// ID, Key, Payload and the Route columns must exist in the table.
+	// ID, Key, Payload, the Route columns and those of KeyTemplate must exist in the table.
 	ID, Key, Payload string
+	// KeyTemplate makes the key of several columns, and Key is empty then. Nil: none. A column that is NULL there, or
+	// of type bytea, is a fault: the rest would be the key of other events.
+	KeyTemplate *Template
 	// Type, Headers, Timestamp and the columns of the trace context are left out of the record when the table
 	// lacks them.
 	Type, Headers, Timestamp, TraceParent string
@@ -25,6 +29,8 @@ type Mapping struct {
 	TraceState, SpanContext string
 	// Route lists the columns that the topic template names, in the template's order.
 	Route []string
+	// Topic is the topic template of this table, if it has one of its own: it is the sink's to render.
+	Topic *Template
 }
 
 // Name is what people read: the table's name, schema-qualified, with quotes unless plain lower case, or
@@ -37,11 +43,28 @@ func (m *Mapping) Name() string {
 }
 
 // Required lists the columns that the table must have.
-func (m *Mapping) Required() []string { return append([]string{m.ID, m.Key, m.Payload}, m.Route...) }
+func (m *Mapping) Required() []string {
+	columns := append([]string{m.ID, m.Key, m.Payload}, m.Route...)
+	columns = append(columns, m.keyParts()...)
+	return slices.DeleteFunc(columns, func(name string) bool { return name == "" }) // the key of a template
+}
 
-// Optional lists the columns that are mapped where the table has them. Empty names are not mapped.
+// Optional lists the columns that are mapped where the table has them.
 func (m *Mapping) Optional() []string {
-	return []string{m.Type, m.Headers, m.Timestamp, m.TraceParent, m.TraceState, m.SpanContext}
+	columns := []string{m.Type, m.Headers, m.Timestamp, m.TraceParent, m.TraceState, m.SpanContext}
+	return slices.DeleteFunc(columns, func(name string) bool { return name == "" })
+}
+
+// NotNull lists the columns that must not be NULL.
+func (m *Mapping) NotNull() []string {
+	return append(append([]string{m.ID}, m.Route...), m.keyParts()...)
+}
+
+func (m *Mapping) keyParts() []string {
+	if m.KeyTemplate == nil {
+		return nil
+	}
+	return m.KeyTemplate.Columns()
 }
 
 // Event is one outbox insert or logical message, mapped. Its byte slices alias the decoder's input or scratch space
@@ -58,6 +81,7 @@ type Event struct {
 	TraceState, SpanContext               []byte
 	// Route holds the values of Mapping.Route, same order.
 	Route [][]byte
+	parts [][]byte // values of the columns of Mapping.KeyTemplate
 
 	// Marked says that the record tells its transaction and its place there. Count is set on the last event of
 	// such a transaction, to the number of its events, poison included; else it is 0. The decoder knows neither.

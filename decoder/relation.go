@@ -31,6 +31,7 @@ type relation struct {
 
 	fields []field  // in column order
 	route  [][]byte // Event.Route of every event of this relation: each row writes all that are there
+	parts  [][]byte // Event.parts, likewise
 	fault  error    // a required column is missing
 }
 
@@ -42,7 +43,8 @@ type field struct {
 	bytea   bool // hex text to be decoded
 }
 
-// slot is a destination in Event; those from slotRoute on are the elements of Event.Route.
+// slot is a destination in Event; those from slotRoute on are the elements of Event.Route, and those from
+// slotKeyPart on, which is out of their reach, the elements of Event.parts.
 type slot int
 
 const (
@@ -56,6 +58,7 @@ const (
 	slotTraceState
 	slotSpanContext
 	slotRoute
+	slotKeyPart slot = 1 << 24
 )
 
 // byteaOID is the type OID of bytea, see pg_type.dat.
@@ -150,7 +153,25 @@ func (rel *relation) bind(m *Mapping) {
 	rel.add(m.TraceParent, slotTraceParent, !required, !notNull)
 	rel.add(m.TraceState, slotTraceState, !required, !notNull)
 	rel.add(m.SpanContext, slotSpanContext, !required, !notNull)
+	rel.addKeyParts(m)
 	slices.SortStableFunc(rel.fields, func(a, b field) int { return a.column - b.column })
+}
+
+func (rel *relation) addKeyParts(m *Mapping) {
+	rel.parts = nil
+	columns := m.keyParts()
+	if len(columns) > 0 {
+		rel.parts = make([][]byte, len(columns))
+	}
+	for i, name := range columns {
+		rel.add(name, slotKeyPart+slot(i), true, true)
+		at := slices.IndexFunc(rel.Columns, func(c Column) bool { return c.Name == name && c.Type == byteaOID })
+		if at >= 0 && rel.fault == nil {
+			rel.fault = &ColumnError{
+				Table: rel.name(), Column: quoted(name), Reason: "is of type bytea, and a part of a key must be text",
+			}
+		}
+	}
 }
 
 func (rel *relation) add(name string, to slot, required, notNull bool) {

@@ -20,7 +20,7 @@ func NewRows(m *Mapping, columns []Column) *Rows {
 // one value for each column.
 func (r *Rows) Event(values [][]byte) *Event {
 	rel, ev := &r.relation, &r.decoder.event
-	*ev = Event{Mapping: rel.Mapping, Route: rel.route, Fault: rel.fault}
+	*ev = Event{Mapping: rel.Mapping, Route: rel.route, parts: rel.parts, Fault: rel.fault}
 	for _, f := range rel.fields {
 		held := byte(valueText)
 		if values[f.column] == nil {
@@ -28,5 +28,6 @@ func (r *Rows) Event(values [][]byte) *Event {
 		}
 		r.decoder.mapColumn(rel, f, held, values[f.column])
 	}
+	r.decoder.composeKey()
 	return ev
 }

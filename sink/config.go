@@ -33,7 +33,7 @@ type Config struct {
 	TLS  func() (*tls.Config, error)
 	SASL *SASL // nil: none
 
-	Topic        *Template
+	Topic        *Template    // of events whose mapping has none of its own
 	TopicRules   *TopicRules  // nil: Topic alone decides
 	CloudEvents  *CloudEvents // nil: records as docs/wire-format.md has them
 	CreateTopics bool         // create a missing topic instead of waiting for it

@@ -48,7 +48,7 @@ func (p *Preview) Record(ev *decoder.Event) Record {
 	e, c, fault := p.kafka.record(0, ev)
 	var rec Record
 	if ev.Fault == nil {
-		p.kafka.name = p.kafka.cfg.Topic.appendTopic(p.kafka.name[:0], ev.Route)
+		p.kafka.name = p.kafka.cfg.appendTopic(p.kafka.name[:0], ev)
 		if rules := p.kafka.cfg.TopicRules; rules != nil {
 			p.kafka.name, _ = rules.apply(p.kafka.name, ev.Type)
 		}

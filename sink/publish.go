@@ -24,7 +24,7 @@ func (k *Kafka) Publish(seq uint64, ev *decoder.Event) {
 	e, c, fault := k.record(seq, ev)
 	k.name = k.name[:0]
 	if ev.Fault == nil {
-		k.name = k.cfg.Topic.appendTopic(k.name, ev.Route)
+		k.name = k.cfg.appendTopic(k.name, ev)
 		if k.cfg.TopicRules != nil {
 			k.followRules(ev)
 		}

@@ -217,7 +217,7 @@ func TestParseTemplate(t *testing.T) {
 	} {
 		template, err := ParseTemplate(text)
 		require.NoError(t, err)
-		require.Equal(t, want, string(template.appendTopic(nil, [][]byte{[]byte("1"), []byte("2")})))
+		require.Equal(t, want, string(template.Append(nil, [][]byte{[]byte("1"), []byte("2")})))
 		require.Equal(t, text, template.String())
 	}
 	for _, text := range []string{"", "a b", "{", "{}", "{a", "a}b", "{a{b}}", "é"} {

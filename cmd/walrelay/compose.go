@@ -74,6 +74,9 @@ func (s *Settings) routing() string {
 	if s.MessageBinaryPrefix.Text != "" {
 		routing += fmt.Sprintf(" binary-messages=%q", s.MessageBinaryPrefix.Text)
 	}
+	if s.KeyTemplate.Text != "" {
+		routing += fmt.Sprintf(" key_template=%q", s.KeyTemplate.Text)
+	}
 	if s.TableColumns.raw != "" {
 		routing += " tables=" + s.TableColumns.text()
 	}

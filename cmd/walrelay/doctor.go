@@ -127,7 +127,7 @@ func previewRows(config sink.Config, sample cdc.Sample) diagnosis {
 		if rec.Fault != nil {
 			f.Level, f.Found = levelFault, rec.Fault.Error()
 			f.Why = "such a row is an event that cannot be delivered: WALRELAY_ON_POISON says what becomes of it"
-			f.Fix = "correct WALRELAY_COLUMN_*, WALRELAY_TOPIC or what the application writes"
+			f.Fix = "correct WALRELAY_COLUMN_*, WALRELAY_TOPIC, WALRELAY_TABLE_COLUMNS or what the application writes"
 		}
 		report = append(report, f)
 	}
@@ -143,8 +143,10 @@ func examineBrokers(ctx context.Context, config sink.Config, sample cdc.Sample) 
 func probe(config sink.Config, sample cdc.Sample) sink.Probe {
 	var p sink.Probe
 	topics := make(map[string]struct{})
-	if len(config.Topic.Columns()) == 0 {
-		topics[config.Topic.String()] = struct{}{}
+	fixed := func(template *decoder.Template) {
+		if len(template.Columns()) == 0 {
+			topics[template.String()] = struct{}{}
+		}
 	}
 	if rules := config.TopicRules; rules != nil {
 		for _, to := range []map[string]string{rules.ByType, rules.Map} {
@@ -153,12 +155,16 @@ func probe(config sink.Config, sample cdc.Sample) sink.Probe {
 			}
 		}
 	}
+	fixed(config.Topic.Template)
 	for _, topic := range sample.Topics {
 		topics[topic] = struct{}{}
 	}
 	preview := sink.NewPreview(&config)
 	for i := range sample.Tables {
 		table := &sample.Tables[i]
+		if own := table.Mapping.Topic; own != nil {
+			fixed(own)
+		}
 		table.Routes(func(ev *decoder.Event) {
 			if rec := preview.Record(ev); rec.Topic != "" {
 				topics[rec.Topic] = struct{}{}

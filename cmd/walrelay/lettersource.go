@@ -35,6 +35,9 @@ func (c *command) openLetterSource(ctx context.Context, log *zap.Logger, chosen 
 		return nil, err
 	}
 	database := c.settings.cdcConfig(log, config.Topic.Columns())
+	for i := range database.Mappings { // the topic is the letter's, see redriveSink
+		database.Mappings[i].Topic = nil
+	}
 	s := &letterSource{topic: config.DeadTopic}
 	if s.letters, err = sink.OpenLetters(ctx, config); err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ type Settings struct {
 	Tables            Tables `group:"Tables" default:"public.outbox" help:"Outbox tables, comma-separated SQL names: double quotes where SQL needs them; without a schema: public."`
 	ColumnID          Text   `group:"Tables" default:"id" help:"Column of the event id, unique and not NULL. Columns are named as in the catalog, without quotes."`
 	ColumnKey         Text   `group:"Tables" default:"aggregateid" help:"Column of the record key; events of a key stay in order."`
+	KeyTemplate       Text   `group:"Tables" help:"Record key made of several columns, in place of WALRELAY_COLUMN_KEY: {tenant}:{order}. A column that is NULL there makes the event undeliverable."`
 	ColumnType        Text   `group:"Tables" default:"type" help:"Column of the event type, sent as a header if the table has it. Empty: none."`
 	ColumnPayload     Text   `group:"Tables" default:"payload" help:"Column of the record value, sent byte for byte."`
 	ColumnHeaders     Text   `group:"Tables" default:"headers" help:"JSON column of further headers, if the table has it. Empty: none."`
@@ -27,7 +28,7 @@ type Settings struct {
 
 	ColumnTracingspancontext Text `group:"Tables" default:"tracingspancontext" help:"Column of a span context as Debezium has it: a text of java.util.Properties, whose entries are sent as headers if the table has it. Empty: none."`
 
-	TableColumns TableColumns `group:"Tables" help:"Columns of single tables where they have other names, as table: part=column, ...; table: ...: audit.events: id=no, key=subject, {aggregatetype}=kind. Parts are id, key, payload, type, headers, timestamp, traceparent, tracestate, tracingspancontext and the fields of the topic template in braces. An optional part may be empty: none."`
+	TableColumns TableColumns `group:"Tables" help:"Columns of single tables where they have other names, as table: part=column, ...; table: ...: audit.events: id=no, key=subject, {aggregatetype}=kind. Parts are id, key, payload, type, headers, timestamp, traceparent, tracestate, tracingspancontext and the fields of the topic template in braces; and key_template and topic, templates of the table's own, see wire-format.md. An optional part may be empty: none."`
 
 	MessagePrefix           Text   `group:"Messages" help:"Prefix of the logical messages that are events, exactly: pg_logical_emit_message(true, prefix, content), with a JSON envelope, see wire-format.md. Unset: none are. Messages of other prefixes are ignored."`
 	MessageBinaryPrefix     Text   `group:"Messages" help:"The same for messages with the binary envelope, whose payload may be any bytes. Both may be set. Unset: none are."`

@@ -94,6 +94,16 @@ func TestSettings_EachRule(t *testing.T) {
 		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: body=a"}, `in braces, not "body"`},
 		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: {kind}=a"}, `in braces, not "{kind}"`},
 		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: key="}, "must name a column for key"},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: topic=b c"}, "topic must be a topic name with {column} fields"},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: topic=.."}, "topic must be 1 to 249 of letters"},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: topic=walrelay.state"}, "must not be WALRELAY_STATE_TOPIC"},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: topic=walrelay.dead-letters"}, "must not be WALRELAY_DEAD_LETTER_TOPIC"},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: topic=t, {aggregatetype}=a"}, `in braces, not "{aggregatetype}"`},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: key_template=tenant"}, "key_template must have a {column} field"},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: key=k, key_template={l}"}, "must not have both key and key_template"},
+		{[]string{"WALRELAY_KEY_TEMPLATE={a"}, "WALRELAY_KEY_TEMPLATE={a: must be text with {column} fields"},
+		{[]string{"WALRELAY_KEY_TEMPLATE=a"}, "WALRELAY_KEY_TEMPLATE=a: must have a {column} field"},
+		{[]string{"WALRELAY_KEY_TEMPLATE={" + long + "}"}, "must have column names of 1 to 63 bytes"},
 		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: key=\"K\""}, "must have columns without quotes"},
 		{[]string{"WALRELAY_TOPIC_MAP=a"}, "WALRELAY_TOPIC_MAP=a: must list from=topic"},
 		{[]string{"WALRELAY_TOPIC_MAP=a=b,a=c"}, `WALRELAY_TOPIC_MAP=a=b,a=c: must name "a" once`},
@@ -366,6 +376,29 @@ func TestSettings_TableColumns(t *testing.T) {
 	require.Equal(t, []string{"kind", "v"}, route)
 	require.Equal(t, before+` tables="B"."c":headers="","B"."c":key="subject","B"."c":{v}="version","public"."a":id="no"`,
 		s.routing())
+}
+
+// Tables may have templates of their own for topic and key, in place of those that all have.
+func TestSettings_TableTemplates(t *testing.T) {
+	t.Parallel()
+	var s Settings
+	s.Topic.Text, s.ColumnKey.Text, s.ColumnID.Text, s.ColumnPayload.Text = "{kind}", "k", "id", "p"
+	require.NoError(t, s.Tables.UnmarshalText([]byte("a,b,c")))
+	require.NoError(t, s.TableColumns.UnmarshalText([]byte("a: topic=events.{Kind}.{b} ,key_template={x}:{y}; b: key=K")))
+	m := s.Mappings([]string{"kind"})
+	require.Equal(t, "events.{Kind}.{b}", m[0].Topic.String())
+	require.Equal(t, []string{"id", "p", "Kind", "b", "x", "y"}, m[0].Required())
+	require.Nil(t, m[1].Topic)
+	require.Equal(t, []string{"id", "K", "p", "kind"}, m[1].Required())
+	require.Equal(t, []string{"id", "k", "p", "kind"}, m[2].Required())
+
+	s.KeyTemplate.Text = "{z}"
+	m = s.Mappings([]string{"kind"})
+	require.Equal(t, "{x}:{y}", m[0].KeyTemplate.String())
+	require.Nil(t, m[1].KeyTemplate, "a table's own key wins")
+	require.Equal(t, []string{"id", "p", "kind", "z"}, m[2].Required())
+	require.Equal(t, `topic="{kind}" key="k" id="id" key_template="{z}" tables="public"."a":key_template="{x}:{y}",`+
+		`"public"."a":topic="events.{Kind}.{b}","public"."b":key="K"`, s.routing())
 }
 
 // What decides about topics is told in the fingerprint, in one order; without it the fingerprint is the old one.

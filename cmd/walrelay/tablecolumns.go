@@ -11,7 +11,7 @@ import (
 )
 
 // TableColumns is what tables have in place of the columns that WALRELAY_COLUMN_… name, table after table, separated
-// by semicolons: audit.events: id=no, key=subject, {aggregatetype}=kind; "Other": payload=body.
+// by semicolons, and templates of their own: audit.events: id=no, key=subject, {aggregatetype}=kind; "Other": topic=o.
 type TableColumns struct {
 	input
 	tables map[Table]map[string]string // by table, the column by its part
@@ -56,6 +56,12 @@ func parseTableColumns(text string) (map[Table]map[string]string, error) {
 	}
 }
 
+// The parts that are templates and no columns.
+const (
+	partKeyTemplate = "key_template" // in place of WALRELAY_KEY_TEMPLATE
+	partTopic       = "topic"        // in place of WALRELAY_TOPIC
+)
+
 // columnParts lists what of an event a column can be named for.
 func columnParts(m *decoder.Mapping) map[string]*string {
 	return map[string]*string{
@@ -71,10 +77,20 @@ func (t *TableColumns) apply(m *decoder.Mapping) {
 	if columns == nil {
 		return
 	}
+	if _, own := columns["key"]; own {
+		m.KeyTemplate = nil
+	}
 	for part, to := range columnParts(m) {
 		if column, own := columns[part]; own {
 			*to = column
 		}
+	}
+	if template, own := columns[partKeyTemplate]; own {
+		setKeyTemplate(m, template)
+	}
+	if template, own := columns[partTopic]; own {
+		setTopic(m, template)
+		return
 	}
 	m.Route = slices.Clone(m.Route)
 	for i, name := range m.Route {
@@ -89,12 +105,38 @@ func (s *Settings) checkTableColumns(f *faults, route []string) {
 	for table, columns := range s.TableColumns.tables {
 		f.check(slices.Contains(s.Tables.Tables, table), in, "has %q.%q, which is none of %s", table.Schema, table.Name,
 			s.Tables.variable)
+		fields := route
+		if topic, own := columns[partTopic]; own {
+			fields = nil
+			for _, taken := range []*Text{&s.DeadLetterTopic, &s.StateTopic} {
+				f.check(topic != taken.Text, in, "topic of %q.%q must not be %s", table.Schema, table.Name, taken.variable)
+			}
+		}
+		_, key := columns["key"]
+		_, composed := columns[partKeyTemplate]
+		f.check(!key || !composed, in, "must not have both key and %s for a table", partKeyTemplate)
 		for _, part := range slices.Sorted(maps.Keys(columns)) {
-			if err := s.columnFault(part, columns[part], route); err != nil {
+			if err := s.partFault(part, columns[part], fields); err != nil {
 				f.add(in, err.Error())
 			}
 		}
 	}
+}
+
+func (s *Settings) partFault(part, value string, route []string) error {
+	var fault string
+	switch part {
+	case partTopic:
+		fault = topicFault(value)
+	case partKeyTemplate:
+		fault = keyFault(value)
+	default:
+		return s.columnFault(part, value, route)
+	}
+	if fault != "" {
+		return fmt.Errorf("%s %s", part, fault)
+	}
+	return nil
 }
 
 func (s *Settings) columnFault(part, column string, route []string) error {
@@ -103,7 +145,8 @@ func (s *Settings) columnFault(part, column string, route []string) error {
 	switch {
 	case !known && !field:
 		return fmt.Errorf("must name parts of an event (id, key, payload, type, headers, timestamp, traceparent, "+
-			"tracestate, tracingspancontext) or fields of %s in braces, not %q", s.Topic.variable, part)
+			"tracestate, tracingspancontext), key_template, topic, or, without a topic, fields of %s in braces, not %q",
+			s.Topic.variable, part)
 	case column == "" && (field || part == "id" || part == "key" || part == "payload"):
 		return fmt.Errorf("must name a column for %s", part)
 	case column == "":

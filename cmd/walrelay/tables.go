@@ -143,7 +143,11 @@ func (s *Settings) Mappings(route []string) []decoder.Mapping {
 			TraceState: s.ColumnTracestate.Text, SpanContext: s.ColumnTracingspancontext.Text,
 			Route: route,
 		})
-		s.TableColumns.apply(&mappings[len(mappings)-1])
+		m := &mappings[len(mappings)-1]
+		if s.KeyTemplate.Text != "" {
+			setKeyTemplate(m, s.KeyTemplate.Text)
+		}
+		s.TableColumns.apply(m)
 	}
 	return mappings
 }

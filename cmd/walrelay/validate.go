@@ -70,6 +70,11 @@ func (s *Settings) checkTables(f *faults) {
 	for _, required := range []*Text{&s.ColumnID, &s.ColumnKey, &s.ColumnPayload, &s.RetentionColumn} {
 		f.checkName(required)
 	}
+	if s.KeyTemplate.Text != "" {
+		if fault := keyFault(s.KeyTemplate.Text); fault != "" {
+			f.add(&s.KeyTemplate.input, fault)
+		}
+	}
 	for _, optional := range []*Text{
 		&s.ColumnType, &s.ColumnHeaders, &s.ColumnTimestamp, &s.ColumnTraceparent, &s.ColumnTracestate,
 		&s.ColumnTracingspancontext,
@@ -87,18 +92,9 @@ func (s *Settings) checkTopics(f *faults) {
 	}
 	f.check(s.MessageBinaryPrefix.Text == "" || s.MessageBinaryPrefix.Text != s.MessagePrefix.Text,
 		&s.MessageBinaryPrefix.input, "must not be %s", s.MessagePrefix.variable)
-	template, err := sink.ParseTemplate(s.Topic.Text)
-	switch {
-	case err != nil:
-		f.add(&s.Topic.input, "must be a topic name with {column} fields: "+err.Error())
-	case len(template.Columns()) == 0:
-		f.check(legalTopic(s.Topic.Text), &s.Topic.input, topicRule)
-	default:
-		for _, column := range template.Columns() {
-			f.check(identifierFault(column) == nil, &s.Topic.input, "must have column names of 1 to 63 bytes in braces")
-		}
-	}
-	if err == nil {
+	if fault := topicFault(s.Topic.Text); fault != "" {
+		f.add(&s.Topic.input, fault)
+	} else if template, err := sink.ParseTemplate(s.Topic.Text); err == nil {
 		s.checkTableColumns(f, template.Columns())
 	}
 	f.check(legalTopic(s.DeadLetterTopic.Text), &s.DeadLetterTopic.input, topicRule)
