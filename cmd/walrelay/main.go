@@ -47,17 +47,18 @@ func main() {
 type cli struct {
 	Settings `embed:""`
 
-	Run     runCommand     `cmd:"" help:"Stream the outbox to Kafka until stopped."`
-	Doctor  doctorCommand  `cmd:"" help:"Check both sides, and say what is wrong, why it matters and what mends it."`
-	Config  configCommand  `cmd:"" help:"Print the effective configuration, secrets redacted."`
-	Migrate migrateCommand `cmd:"" help:"Create or update walrelay's tables and the outbox."`
-	Stream  streamCommand  `cmd:"" help:"Look at the stream and decide about events that cannot be delivered."`
-	Slot    slotCommand    `cmd:"" help:"Look at the replication slot, create, drop or advance it."`
-	Status  statusCommand  `cmd:"" help:"Show the stream live: state, lag, rate, slot, instances."`
-	Tail    tailCommand    `cmd:"" help:"Print events as they would be published, from now on, on a temporary slot."`
-	Replay  replayCommand  `cmd:"" help:"Publish rows of the outbox tables again."`
-	Letters lettersCommand `cmd:"" name:"deadletters" help:"Events that did not reach their topic: list, and redrive."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Run        runCommand        `cmd:"" help:"Stream the outbox to Kafka until stopped."`
+	Doctor     doctorCommand     `cmd:"" help:"Check both sides, and say what is wrong, why it matters and what mends it."`
+	Config     configCommand     `cmd:"" help:"Print the effective configuration, secrets redacted."`
+	Migrate    migrateCommand    `cmd:"" help:"Create or update walrelay's tables and the outbox."`
+	Stream     streamCommand     `cmd:"" help:"Look at the stream and decide about events that cannot be delivered."`
+	Slot       slotCommand       `cmd:"" help:"Look at the replication slot, create, drop or advance it."`
+	Status     statusCommand     `cmd:"" help:"Show the stream live: state, lag, rate, slot, instances."`
+	Tail       tailCommand       `cmd:"" help:"Print events as they would be published, from now on, on a temporary slot."`
+	Replay     replayCommand     `cmd:"" help:"Publish rows of the outbox tables again."`
+	Letters    lettersCommand    `cmd:"" name:"deadletters" help:"Events that did not reach their topic: list, redrive."`
+	Partitions partitionsCommand `cmd:"" help:"Partitions of outbox tables: make those that are to come."`
+	Version    versionCommand    `cmd:"" help:"Print the version."`
 }
 
 // command is what every command gets: the settings as given, not yet validated, and where to write.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/walrelay/walrelay/cdc"
 	"github.com/walrelay/walrelay/cdc/replay"
 	"github.com/walrelay/walrelay/checkpoint"
-	"github.com/walrelay/walrelay/decoder"
 	"github.com/walrelay/walrelay/sink"
 )
 
@@ -122,21 +120,15 @@ func readIDs(name string) ([]string, error) {
 
 // tables names those that were asked for as mappings do; nil: all.
 func (c *replayStartCommand) tables(config *cdc.Config) ([]string, error) {
-	var names []string
-	for _, text := range c.Table {
-		asked, rest, err := parseTable(text)
-		if err != nil || rest != "" {
-			return nil, fmt.Errorf("--table %q is not the name of a table", text)
-		}
-		i := slices.IndexFunc(config.Mappings, func(m decoder.Mapping) bool {
-			return m.Schema == asked.Schema && m.Table == asked.Name
-		})
-		if i < 0 {
-			return nil, fmt.Errorf("--table %s is none of WALRELAY_TABLES", text)
-		}
-		names = append(names, config.Mappings[i].Name())
+	if len(c.Table) == 0 {
+		return nil, nil
 	}
-	return names, nil
+	chosen, err := chooseTables(config, c.Table)
+	var names []string
+	for i := range chosen {
+		names = append(names, chosen[i].Name())
+	}
+	return names, err
 }
 
 type replayResumeCommand struct {

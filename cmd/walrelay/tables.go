@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/walrelay/walrelay/cdc"
 	"github.com/walrelay/walrelay/decoder"
 )
 
@@ -150,6 +152,28 @@ func (s *Settings) Mappings(route []string) []decoder.Mapping {
 		s.TableColumns.apply(m)
 	}
 	return mappings
+}
+
+// chooseTables finds the tables of --table among the configured ones; without any, it is those.
+func chooseTables(config *cdc.Config, names []string) ([]decoder.Mapping, error) {
+	if len(names) == 0 {
+		return config.Mappings, nil
+	}
+	var chosen []decoder.Mapping
+	for _, text := range names {
+		asked, rest, err := parseTable(text)
+		if err != nil || rest != "" {
+			return nil, fmt.Errorf("--table %q is not the name of a table", text)
+		}
+		i := slices.IndexFunc(config.Mappings, func(m decoder.Mapping) bool {
+			return m.Schema == asked.Schema && m.Table == asked.Name
+		})
+		if i < 0 {
+			return nil, fmt.Errorf("--table %s is none of WALRELAY_TABLES", text)
+		}
+		chosen = append(chosen, config.Mappings[i])
+	}
+	return chosen, nil
 }
 
 // messages maps the logical messages of each prefix that is set.
