@@ -57,6 +57,10 @@ campaign: ## look for lost events under faults: FOR=10m SEED=7 FAULTS=a,b PG=18 
 payments: ## the example application with everything going wrong; its sums have to agree: FOR=1m SEED=7
 	@$(GO) run ./examples/payments prove --for $(or $(FOR),1m) $(if $(SEED),--seed $(SEED))
 
+.PHONY: debezium-parity
+debezium-parity: ## the same rows through Debezium's outbox event router and through walrelay: equal records; and the change from one to the other
+	WALRELAY_PARITY=1 $(GO) test ./e2e/parity -v -count=1 -timeout 30m
+
 .PHONY: fuzz
 fuzz: ## fuzz the decoder, FUZZTIME (default 5m) a target
 	$(GO) test ./decoder -run '^$$' -fuzz FuzzDecode -fuzztime $(or $(FUZZTIME),5m)

@@ -60,6 +60,11 @@ type Config struct {
 	// Delivery is AtLeastOnce or ExactlyOnce. Another one than recorded raises the stream's epoch.
 	Delivery string
 
+	// Nullability has the columns of outbox tables described with what is NOT NULL. Optional.
+	Nullability bool
+	// OnUpdate is what becomes of updates. Optional: IgnoreUpdates.
+	OnUpdate UpdatePolicy
+
 	// ConnectTimeout limits one attempt to connect to one host.
 	ConnectTimeout time.Duration
 	// StatusInterval is the time between two status reports and between two checks of the publication.

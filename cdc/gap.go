@@ -100,17 +100,19 @@ func (k *SlotKeeper) count(ctx context.Context, g *Gap) error {
 // bind decides about the relation that the decoder has just met: it is an outbox, or a part of one, or ignored.
 func (s *Server) bind(ctx context.Context, d *decoder.Decoder) error {
 	rel := d.Relation()
-	if rel.Mapping != nil {
-		return nil
+	if rel.Mapping == nil {
+		mapping, ok, err := s.ResolveRelation(ctx, rel.OID, rel.Schema, rel.Table)
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			return d.Ignore(rel.OID)
+		}
+		if err := d.Bind(rel.OID, mapping); err != nil {
+			return err
+		}
 	}
-	mapping, ok, err := s.ResolveRelation(ctx, rel.OID, rel.Schema, rel.Table)
-	switch {
-	case err != nil:
-		return err
-	case !ok:
-		return d.Ignore(rel.OID)
-	}
-	return d.Bind(rel.OID, mapping)
+	return s.describe(ctx, rel)
 }
 
 // Consequence is what the next start does about the gap that is left when the slot is dropped.

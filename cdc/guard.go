@@ -170,6 +170,18 @@ func (g *guard) resolve(ctx context.Context, rel *decoder.Relation) (*decoder.Ma
 	return g.server.ResolveRelation(ctx, rel.OID, rel.Schema, rel.Table)
 }
 
+// describe is Server.describe; it may wait for a round to end.
+func (g *guard) describe(ctx context.Context, rel *decoder.Relation) error {
+	if !g.server.cfg.Nullability {
+		return nil
+	}
+	if err := g.acquire(ctx); err != nil {
+		return err
+	}
+	defer g.release()
+	return g.server.describe(ctx, rel)
+}
+
 // recordOrigin records that a line of states began. It may wait for a round to end.
 func (g *guard) recordOrigin(ctx context.Context, epoch uint32) error {
 	if err := g.acquire(ctx); err != nil {

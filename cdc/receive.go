@@ -134,7 +134,10 @@ func (s *session) change(ctx context.Context, wal []byte) error {
 	case decoder.KindStrayMessage:
 		s.counters.ignored[kind]++
 		return s.stray(ctx, s.decoder.Message())
-	case decoder.KindUpdate, decoder.KindDelete, decoder.KindTruncate, decoder.KindForeignInsert, decoder.KindMessage:
+	case decoder.KindUpdate:
+		s.counters.ignored[kind]++
+		return s.updated()
+	case decoder.KindDelete, decoder.KindTruncate, decoder.KindForeignInsert, decoder.KindMessage:
 		s.counters.ignored[kind]++
 	case decoder.KindType, decoder.KindOrigin:
 	}
@@ -184,7 +187,7 @@ func (s *session) undecodable(err error) error {
 func (s *session) relation(ctx context.Context) error {
 	rel := s.decoder.Relation()
 	if rel.Mapping != nil {
-		return nil
+		return s.guard.describe(ctx, rel)
 	}
 	mapping, ok, err := s.guard.resolve(ctx, rel)
 	if err != nil {
@@ -195,5 +198,8 @@ func (s *session) relation(ctx context.Context) error {
 			zap.String("table", tableName(rel.Schema, rel.Table)))
 		return s.decoder.Ignore(rel.OID)
 	}
-	return s.decoder.Bind(rel.OID, mapping)
+	if err := s.decoder.Bind(rel.OID, mapping); err != nil {
+		return err
+	}
+	return s.guard.describe(ctx, rel)
 }

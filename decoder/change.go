@@ -34,6 +34,7 @@ func (d *Decoder) decodeInsert(r *reader) Kind {
 	if !d.newEvent(r, rel.Mapping, rel.route) {
 		return 0
 	}
+	d.event.Extra, d.event.Relation = rel.extra, &rel.Relation
 	d.event.Fault, d.event.parts = rel.fault, rel.parts
 	d.mapTuple(r, rel)
 	d.composeKey()
@@ -229,6 +230,9 @@ func (ev *Event) at(s slot) *[]byte {
 		if s >= slotKeyPart {
 			return &ev.parts[s-slotKeyPart]
 		}
-		return &ev.Route[s-slotRoute]
+		if i := int(s - slotRoute); i < len(ev.Route) {
+			return &ev.Route[i]
+		}
+		return &ev.Extra[int(s-slotRoute)-len(ev.Route)]
 	}
 }

@@ -124,7 +124,7 @@ func TestDecode_Golden(t *testing.T) {
 		CommitTime: commitTime,
 		Mapping:    rel.Mapping,
 		ID:         []byte("42"), Key: nil, Payload: []byte("{}"), Type: []byte{},
-		Route: [][]byte{[]byte("order")},
+		Route: [][]byte{[]byte("order")}, Extra: [][]byte{}, Relation: rel,
 	}, d.Event())
 
 	require.Equal(t, decoder.KindUpdate, feed(t, d, golden(

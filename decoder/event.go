@@ -31,6 +31,10 @@ type Mapping struct {
 	Route []string
 	// Topic is the topic template of this table, if it has one of its own: it is the sink's to render.
 	Topic *Template
+	// Extra lists further columns, which end up in the record as the sink decides. ExtraRequired makes a fault of one
+	// that the table lacks.
+	Extra         []string
+	ExtraRequired bool
 }
 
 // Name is what people read: the table's name, schema-qualified, with quotes unless plain lower case, or
@@ -46,12 +50,18 @@ func (m *Mapping) Name() string {
 func (m *Mapping) Required() []string {
 	columns := append([]string{m.ID, m.Key, m.Payload}, m.Route...)
 	columns = append(columns, m.keyParts()...)
+	if m.ExtraRequired {
+		columns = append(columns, m.Extra...)
+	}
 	return slices.DeleteFunc(columns, func(name string) bool { return name == "" }) // the key of a template
 }
 
 // Optional lists the columns that are mapped where the table has them.
 func (m *Mapping) Optional() []string {
 	columns := []string{m.Type, m.Headers, m.Timestamp, m.TraceParent, m.TraceState, m.SpanContext}
+	if !m.ExtraRequired {
+		columns = append(columns, m.Extra...)
+	}
 	return slices.DeleteFunc(columns, func(name string) bool { return name == "" })
 }
 
@@ -81,6 +91,11 @@ type Event struct {
 	TraceState, SpanContext               []byte
 	// Route holds the values of Mapping.Route, same order.
 	Route [][]byte
+	// Extra holds the values of Mapping.Extra, same order; empty for messages.
+	Extra [][]byte
+	// Relation describes the row's table; nil for messages. One description of a table is one pointer, until the next.
+	Relation *Relation
+
 	parts [][]byte // values of the columns of Mapping.KeyTemplate
 
 	// Marked says that the record tells its transaction and its place there. Count is set on the last event of

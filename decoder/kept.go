@@ -5,6 +5,7 @@ package decoder
 type Kept struct {
 	event Event
 	route [][]byte
+	extra [][]byte
 	bytes []byte
 }
 
@@ -18,6 +19,9 @@ func (k *Kept) Keep(ev *Event) {
 		n += len(*ev.at(s))
 	}
 	for _, b := range ev.Route {
+		n += len(b)
+	}
+	for _, b := range ev.Extra {
 		n += len(b)
 	}
 	if k.bytes == nil || cap(k.bytes) < n || cap(k.bytes) > keptMemory {
@@ -34,6 +38,11 @@ func (k *Kept) Keep(ev *Event) {
 		k.route = append(k.route, k.copy(b))
 	}
 	k.event.Route = k.route
+	k.extra = k.extra[:0]
+	for _, b := range ev.Extra {
+		k.extra = append(k.extra, k.copy(b))
+	}
+	k.event.Extra = k.extra
 }
 
 // Event is what was kept last, valid until the next Keep.

@@ -15,6 +15,7 @@ func TestKept_OutlivesItsEvent(t *testing.T) {
 	ev := decoder.Event{
 		Position: checkpoint.Position{Epoch: 1, LSN: 2, Index: 3},
 		ID:       memory[:2], Key: memory[2:5], Payload: []byte{}, Route: [][]byte{memory[5:], nil},
+		Extra: [][]byte{memory[:2]}, Relation: &decoder.Relation{},
 	}
 	var kept decoder.Kept
 	kept.Keep(&decoder.Event{Payload: make([]byte, 2<<20), Headers: []byte("{}")})
@@ -27,6 +28,8 @@ func TestKept_OutlivesItsEvent(t *testing.T) {
 	require.Equal(t, "id", string(got.ID))
 	require.Equal(t, "key", string(got.Key))
 	require.Equal(t, [][]byte{[]byte("route"), nil}, got.Route)
+	require.Equal(t, [][]byte{[]byte("id")}, got.Extra)
+	require.Same(t, ev.Relation, got.Relation)
 	require.Equal(t, []byte{}, got.Payload, "empty is not NULL")
 	require.Nil(t, got.Headers, "NULL is not what was there before")
 

@@ -22,6 +22,8 @@ type Column struct {
 	Name string
 	// Type is the OID of the column's type, which may be a domain.
 	Type uint32
+	// NotNull says that the column is declared so. The log does not tell: whoever needs it sets it.
+	NotNull bool
 }
 
 // relation is a Relation and how its rows become events.
@@ -32,6 +34,7 @@ type relation struct {
 	fields []field  // in column order
 	route  [][]byte // Event.Route of every event of this relation: each row writes all that are there
 	parts  [][]byte // Event.parts, likewise
+	extra  [][]byte // Event.Extra, likewise
 	fault  error    // a required column is missing
 }
 
@@ -43,8 +46,8 @@ type field struct {
 	bytea   bool // hex text to be decoded
 }
 
-// slot is a destination in Event; those from slotRoute on are the elements of Event.Route, and those from
-// slotKeyPart on, which is out of their reach, the elements of Event.parts.
+// slot is a destination in Event; those from slotRoute on are the elements of Event.Route, behind them those of
+// Event.Extra, and those from slotKeyPart on, which is out of their reach, the elements of Event.parts.
 type slot int
 
 const (
@@ -154,6 +157,10 @@ func (rel *relation) bind(m *Mapping) {
 	rel.add(m.TraceState, slotTraceState, !required, !notNull)
 	rel.add(m.SpanContext, slotSpanContext, !required, !notNull)
 	rel.addKeyParts(m)
+	rel.extra = make([][]byte, len(m.Extra))
+	for i, name := range m.Extra {
+		rel.add(name, slotRoute+slot(len(m.Route)+i), m.ExtraRequired, !notNull)
+	}
 	slices.SortStableFunc(rel.fields, func(a, b field) int { return a.column - b.column })
 }
 

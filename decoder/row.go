@@ -20,7 +20,9 @@ func NewRows(m *Mapping, columns []Column) *Rows {
 // one value for each column.
 func (r *Rows) Event(values [][]byte) *Event {
 	rel, ev := &r.relation, &r.decoder.event
-	*ev = Event{Mapping: rel.Mapping, Route: rel.route, parts: rel.parts, Fault: rel.fault}
+	*ev = Event{
+		Mapping: rel.Mapping, Route: rel.route, Extra: rel.extra, Relation: &rel.Relation, parts: rel.parts, Fault: rel.fault,
+	}
 	for _, f := range rel.fields {
 		held := byte(valueText)
 		if values[f.column] == nil {

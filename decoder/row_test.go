@@ -37,7 +37,8 @@ func TestRows_MapAsInserts(t *testing.T) {
 				}
 			}
 			got := *decoder.NewRows(want.Mapping, names).Event(values)
-			got.Position, got.CommitTime = want.Position, want.CommitTime
+			require.Equal(t, want.Relation.Table, got.Relation.Table)
+			got.Position, got.CommitTime, got.Relation = want.Position, want.CommitTime, want.Relation
 			require.Equal(t, want, got)
 		})
 	}

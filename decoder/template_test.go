@@ -63,7 +63,7 @@ func TestKeyTemplate(t *testing.T) {
 				}
 			}
 			read := *decoder.NewRows(logged.Mapping, names).Event(values)
-			read.Position, read.CommitTime = logged.Position, logged.CommitTime
+			read.Position, read.CommitTime, read.Relation = logged.Position, logged.CommitTime, logged.Relation
 			require.Equal(t, logged, read)
 		})
 	}

@@ -41,6 +41,8 @@ type entry struct {
 
 	id, key, value, kind, trace, headers int32
 
+	partition int32 // one more than the one that the row asks for; 0: its key decides
+
 	// poison is set on a dead letter: what to report once its topic has acknowledged it.
 	poison *checkpoint.Poison
 }

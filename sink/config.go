@@ -36,6 +36,7 @@ type Config struct {
 	Topic        *Template    // of events whose mapping has none of its own
 	TopicRules   *TopicRules  // nil: Topic alone decides
 	CloudEvents  *CloudEvents // nil: records as docs/wire-format.md has them
+	Shape        *Shape       // nil: key and value are the columns' bytes
 	CreateTopics bool         // create a missing topic instead of waiting for it
 	Partitions   int32        // of created topics; 0: the broker's default
 	Replication  int16        // of created topics; 0: the broker's default
@@ -89,6 +90,9 @@ func (c *Config) Validate() error {
 	rule(c.Stream != "", "sink: Stream is empty")
 	rule(len(c.Brokers) > 0, "sink: Brokers is empty")
 	rule(c.Topic != nil, "sink: Topic is nil")
+	if c.Shape != nil {
+		errs = append(errs, c.Shape.Validate())
+	}
 	rule(c.OnPoison == Stop || c.OnPoison == DeadLetter || c.OnPoison == Skip,
 		"sink: unknown poison policy %q", c.OnPoison)
 	rule(c.Replay == "" || c.OnPoison == Skip, "sink: a replay reports what it cannot deliver: OnPoison must be %q", Skip)

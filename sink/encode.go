@@ -27,6 +27,8 @@ const (
 	headerSourcePosition = "walrelay-source-position"
 	headerDeadTopic      = "walrelay-dead-letter-topic"
 	headerDeadReason     = "walrelay-dead-letter-reason"
+	// Key and value are the columns' bytes, without their format.
+	headerDeadRaw = "walrelay-dead-letter-raw"
 	// The column as it was, when that was to blame.
 	headerDeadHeaders = "walrelay-dead-letter-headers"
 	headerDeadTracing = "walrelay-dead-letter-tracing"

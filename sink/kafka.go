@@ -19,7 +19,8 @@ import (
 type Kafka struct {
 	cfg      Config
 	log      *zap.Logger
-	constant int // bytes of the headers of constant length
+	constant int     // bytes of the headers of constant length
+	shaper   *shaper // nil: none; guarded by mu
 	admin    *admin
 	lookout  *lookout
 
@@ -65,7 +66,7 @@ func New(cfg Config) (*Kafka, error) {
 		return nil, err
 	}
 	k := &Kafka{
-		cfg: cfg, log: cfg.Logger, constant: constantSize(cfg.Stream, cfg.Replay),
+		cfg: cfg, log: cfg.Logger, constant: constantSize(cfg.Stream, cfg.Replay), shaper: newShaper(cfg.Shape),
 		ready: make(chan struct{}), producer: producerID{id: -1},
 		topics: map[string]*topic{}, senders: map[int32]*sender{},
 		condemned: map[checkpoint.Position]refused{}, suspects: map[checkpoint.Position]bool{},

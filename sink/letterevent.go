@@ -33,6 +33,8 @@ func letterEvent(b *sarama.RecordBatch, r *sarama.Record) (*decoder.Event, error
 			ev.CommitTime = at
 		case headerType:
 			ev.Type = h.Value
+		case headerDeadRaw:
+			ev.Fault = errors.New("the letter has the columns' bytes, and not the format of a record")
 		case headerDeadHeaders:
 			ev.Headers = h.Value // it is refused again, for the same reason
 		case headerDeadTracing:

@@ -67,7 +67,7 @@ func (k *Kafka) oversize(t *topic, e entry, c content) (stuck bool) {
 // deadLetter sends a record to the dead-letter topic. It is reported once that has acknowledged it.
 func (k *Kafka) deadLetter(topicName string, e entry, c content, reason string) {
 	p := newPoison(topicName, e, c, reason, checkpoint.DeadLettered)
-	e.poison = &p
+	e.poison, e.partition = &p, 0
 	e.size = int32(recordSize(c, k.constant+len(headerSourcePosition)-len(headerPosition)+
 		headerSize(len(headerDeadTopic), []byte(p.Topic))+headerSize(len(headerDeadReason), []byte(p.Reason)), 2))
 	if e.stamp == 0 { // there is none, or it was refused for it

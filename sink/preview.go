@@ -37,7 +37,7 @@ func NewPreview(cfg *Config) *Preview {
 			cfg: Config{
 				Stream: cfg.Stream, Topic: cfg.Topic, TopicRules: cfg.TopicRules, CloudEvents: cfg.CloudEvents, Now: time.Now,
 			},
-			constant: constantSize(cfg.Stream, ""),
+			constant: constantSize(cfg.Stream, ""), shaper: newShaper(cfg.Shape),
 		},
 		encoder: newEncoder(&Config{Stream: cfg.Stream, CloudEvents: cfg.CloudEvents}),
 	}

@@ -111,6 +111,9 @@ func (k *Kafka) record(seq uint64, ev *decoder.Event) (entry, content, string) {
 	if ev.Fault != nil {
 		fault = ev.Fault.Error()
 	}
+	if k.shaper != nil {
+		fault = k.shape(ev, &e, &c, fault)
+	}
 	constant, extra := k.constant, 0
 	if e.commit == noCommit() {
 		constant, extra = k.constant-commitTimeSize, -1
@@ -147,14 +150,34 @@ func (k *Kafka) gatherHeaders(ev *decoder.Event) (fault string) {
 	return fault
 }
 
+// shape gives a record its shape, unless there is a fault already: then a dead letter tells that it has none.
+func (k *Kafka) shape(ev *decoder.Event, e *entry, c *content, fault string) string {
+	if c.headers == nil {
+		k.headers = k.headers[:0]
+	}
+	if fault == "" {
+		k.headers, fault = k.shaper.apply(ev, e, c, k.headers)
+	}
+	if fault != "" {
+		c.key, c.value = ev.Key, ev.Payload
+		k.headers = appendHeader(k.headers, []byte(headerDeadRaw), []byte{})
+	}
+	c.headers = k.headers
+	return fault
+}
+
 // errReserved names no names, since those are a row's.
 var errReserved = errors.New("a name is one that walrelay sets itself " +
 	"(id, eventType, walrelay-*, with CloudEvents content-type and ce_*)")
 
 // reserved are the names that a row's own headers cannot have, since walrelay sets them.
 func (k *Kafka) reserved(name string) bool {
-	return name == headerID || name == headerType || len(name) >= 9 && name[:9] == "walrelay-" ||
-		k.cfg.CloudEvents != nil && cloudHeader(name)
+	return reserved(name) || k.cfg.CloudEvents != nil && cloudHeader(name)
+}
+
+// reserved are those of every record.
+func reserved(name string) bool {
+	return name == headerID || name == headerType || len(name) >= 9 && name[:9] == "walrelay-"
 }
 
 func (k *Kafka) appendRowHeaders(dst, object []byte) ([]byte, error) {

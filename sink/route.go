@@ -8,7 +8,10 @@ import (
 )
 
 // Template derives a topic name from columns of the row: literal text and {column} references.
-type Template struct{ *decoder.Template }
+type Template struct {
+	*decoder.Template
+	rewrite *rewrite // nil: none
+}
 
 // ParseTemplate reads a topic template such as "outbox.event.{aggregatetype}". Literal text must be
 // made of characters that a topic name may have.
@@ -22,15 +25,21 @@ func ParseTemplate(text string) (*Template, error) {
 			return nil, fmt.Errorf("%q is not a character of topic names", literal[i:i+1])
 		}
 	}
-	return &Template{t}, nil
+	return &Template{Template: t}, nil
 }
 
-// appendTopic renders the topic of an event, by the template of its table or else the configured one.
+// appendTopic renders the topic of an event, by the template of its table or else the configured one, whose names
+// may be rewritten.
 func (c *Config) appendTopic(dst []byte, ev *decoder.Event) []byte {
 	if own := ev.Mapping.Topic; own != nil {
 		return own.Append(dst, ev.Route)
 	}
-	return c.Topic.Append(dst, ev.Route)
+	start := len(dst)
+	dst = c.Topic.Append(dst, ev.Route)
+	if c.Topic.rewrite != nil {
+		dst = c.Topic.rewrite.apply(dst, start)
+	}
+	return dst
 }
 
 // checkTopic says why name cannot be a topic, by the rules of Kafka's

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -71,11 +72,16 @@ func (k *Kafka) place(t *topic, e entry, c content) (stuck bool) {
 		k.lookout.refresh()
 		return false
 	}
-	hash := c.key
-	if hash == nil {
-		hash = c.id
+	n := e.partition - 1
+	switch {
+	case n >= int32(len(t.partitions)):
+		return k.poison(t.name, e, c, fmt.Sprintf("the row asks for partition %d, the topic has %d", n, len(t.partitions)))
+	case n < 0 && c.key != nil:
+		n = partitionOf(c.key, int32(len(t.partitions)))
+	case n < 0:
+		n = partitionOf(c.id, int32(len(t.partitions)))
 	}
-	p := t.partitions[partitionOf(hash, int32(len(t.partitions)))]
+	p := t.partitions[n]
 	if p.open != nil && (p.open.size+int(e.size)+deltaReserve > t.full || k.suspects[e.pos]) {
 		p.close()
 		p.leader.knock()

@@ -63,7 +63,7 @@ func describe(ctx context.Context, db *pgx.Conn, m *decoder.Mapping, s *Selectio
 	t := &table{mapping: m}
 	object := "table " + t.sql()
 	rows, err := db.Query(ctx, `
-		SELECT a.attname::text, a.atttypid, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
+		SELECT a.attname::text, a.atttypid, a.attnotnull, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
 		WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, t.sql())
 	if err != nil {
 		return nil, cdc.Diagnose(fmt.Errorf("read columns of %s: %w", object, err))
@@ -71,7 +71,7 @@ func describe(ctx context.Context, db *pgx.Conn, m *decoder.Mapping, s *Selectio
 	mapped := append(m.Required(), m.Optional()...)
 	var found decoder.Column
 	var kind string
-	_, err = pgx.ForEachRow(rows, []any{&found.Name, &found.Type, &kind}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&found.Name, &found.Type, &found.NotNull, &kind}, func() error {
 		if slices.Contains(mapped, found.Name) {
 			t.columns = append(t.columns, found)
 		}

@@ -30,6 +30,8 @@ func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
 		RefuseStray: s.MessageNontransactional.Text == "refuse",
 		Routing:     s.routing(),
 		Delivery:    s.Delivery.Text,
+		Nullability: s.described(),
+		OnUpdate:    cdc.UpdatePolicy(s.OnUpdate.Text),
 
 		MarkTransactions: s.TransactionHeaders.Value,
 
@@ -80,7 +82,7 @@ func (s *Settings) routing() string {
 	if s.TableColumns.raw != "" {
 		routing += " tables=" + s.TableColumns.text()
 	}
-	return routing + s.topicRouting()
+	return routing + s.topicRouting() + s.shapeRouting()
 }
 
 // window is what may be in flight. A transaction of Kafka holds half of it at most, and costs the brokers the
@@ -99,9 +101,9 @@ func (s *Settings) window() checkpoint.Window {
 
 // sinkConfig is what the sink needs but for its observer and its clock.
 func (s *Settings) sinkConfig(log *zap.Logger) (sink.Config, error) {
-	template, err := sink.ParseTemplate(s.Topic.Text)
+	template, err := s.template()
 	if err != nil {
-		return sink.Config{}, fmt.Errorf("read the topic template: %w", err)
+		return sink.Config{}, err
 	}
 	config := sink.Config{
 		Stream:   s.StreamName(),
@@ -112,6 +114,7 @@ func (s *Settings) sinkConfig(log *zap.Logger) (sink.Config, error) {
 		Topic:        template,
 		TopicRules:   s.topicRules(),
 		CloudEvents:  s.cloudEvents(),
+		Shape:        s.shape(),
 		CreateTopics: s.CreateTopics.Value,
 		Partitions:   int32(s.TopicPartitions.Value),
 		Replication:  int16(s.TopicReplication.Value),

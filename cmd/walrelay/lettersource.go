@@ -109,7 +109,7 @@ func (s *Settings) redriveSink(log *zap.Logger) (*sink.Kafka, error) {
 	if config.Topic, err = sink.ParseTemplate("{topic}"); err != nil {
 		return nil, err
 	}
-	config.TopicRules = nil
+	config.TopicRules = nil // of the shape, letters have theirs, and what comes from a row gets it here
 	config.Replay, config.OnPoison, config.FollowKey = redriveName, sink.Skip, false
 	config.Observer, config.Now = unobserved{}, time.Now
 	return sink.New(config)

@@ -29,6 +29,7 @@ type Settings struct {
 	ColumnTracingspancontext Text `group:"Tables" default:"tracingspancontext" help:"Column of a span context as Debezium has it: a text of java.util.Properties, whose entries are sent as headers if the table has it. Empty: none."`
 
 	TableColumns TableColumns `group:"Tables" help:"Columns of single tables where they have other names, as table: part=column, ...; table: ...: audit.events: id=no, key=subject, {aggregatetype}=kind. Parts are id, key, payload, type, headers, timestamp, traceparent, tracestate, tracingspancontext and the fields of the topic template in braces; and key_template and topic, templates of the table's own, see wire-format.md. An optional part may be empty: none."`
+	OnUpdate     Choice       `group:"Tables" default:"ignore" choices:"ignore,warn,error,fatal" help:"What an UPDATE of an outbox table calls for, if the publication publishes it; it is never published: nothing but a count, a line in the log at each, or the end of the stream."`
 
 	MessagePrefix           Text   `group:"Messages" help:"Prefix of the logical messages that are events, exactly: pg_logical_emit_message(true, prefix, content), with a JSON envelope, see wire-format.md. Unset: none are. Messages of other prefixes are ignored."`
 	MessageBinaryPrefix     Text   `group:"Messages" help:"The same for messages with the binary envelope, whose payload may be any bytes. Both may be set. Unset: none are."`
@@ -45,6 +46,8 @@ type Settings struct {
 	TopicMap            Topics `group:"Topics" help:"Other topics in place of those that the template makes, as from=topic, comma-separated: orders=shop.orders.v2. What stands before = need not be a legal name."`
 	TopicByType         Topics `group:"Topics" help:"Topics of event types, whatever template and map say, as type=topic, comma-separated."`
 	TopicInvalid        Choice `group:"Topics" default:"refuse" choices:"refuse,replace" help:"What becomes of an event whose topic would have a character other than letters, digits, '.', '_' and '-': it is undeliverable, or each is replaced by '_', counted by walrelay_renamed_events_total."`
+	TopicRegex          Text   `group:"Topics" help:"Regular expression for the name that WALRELAY_TOPIC yields; one that matches as a whole is replaced. Unset: none is."`
+	TopicReplacement    Text   `group:"Topics" help:"What replaces it, in the syntax of java.util.regex: $ and a number, or $ and a name in braces, stand for groups of the expression."`
 	CreateTopics        Bool   `group:"Topics" default:"false" help:"Create topics that do not exist."`
 	TopicPartitions     Int    `group:"Topics" default:"0" unit:"partitions" help:"Partitions of a created topic; 0: the brokers' default."`
 	TopicReplication    Int    `group:"Topics" default:"0" unit:"replicas" help:"Replicas of a created topic; 0: the brokers' default."`
@@ -57,6 +60,16 @@ type Settings struct {
 	CloudeventsContentType Text   `group:"Records" default:"application/json" help:"CloudEvents: media type of the payload. In structured mode JSON is embedded, and what is not JSON undeliverable; any other is embedded in base64."`
 
 	TransactionHeaders Bool `group:"Records" default:"false" help:"Tell every event's transaction, its index there, and on the last one the number of events, in headers walrelay-transaction-*; see wire-format.md."`
+
+	KeyFormat         Choice     `group:"Records" default:"raw" choices:"raw,json,json-schema" help:"Format of the key: the column's bytes, or as Kafka Connect's JsonConverter has it, without schemas or with them. It and those that follow: see migrating-from-debezium.md."`
+	ValueFormat       Choice     `group:"Records" default:"raw" choices:"raw,json,json-schema" help:"Format of the value, likewise: json makes a JSON string of a payload that is text, json or jsonb."`
+	ExpandJSON        Bool       `name:"expand-json" group:"Records" default:"false" help:"Make JSON of a payload that is the text of a JSON object, instead of a string: compact, without null members and empty arrays. What cannot be expanded stays a string."`
+	ExpandNulls       Bool       `group:"Records" default:"false" help:"Keep members that are null when expanding."`
+	ExpandEmptyArrays Bool       `group:"Records" default:"false" help:"Keep members that are empty arrays when expanding."`
+	TombstoneOnEmpty  Bool       `group:"Records" default:"false" help:"Send a null value for a payload that is NULL or blank, in every format and instead of an envelope."`
+	AdditionalColumns Additional `group:"Records" help:"Further columns, comma-separated: column:header, column:envelope or column:partition, with :name behind it for another name. Any in the envelope makes the value an object of payload and these. Rows of tables only."`
+	AdditionalMissing Choice     `group:"Records" default:"error" choices:"error,ignore" help:"What a table that lacks an additional column makes of its events: none that can be delivered, or records without."`
+	SchemaPrefix      Text       `group:"Records" default:"walrelay" help:"First part of the name that an envelope has in its schema; Debezium's topic.prefix."`
 
 	KafkaBrokers        Brokers  `group:"Delivery" help:"Brokers to ask for the cluster, comma-separated host:port. Required."`
 	KafkaClientID       Text     `group:"Delivery" default:"walrelay" help:"Client id shown in the brokers' logs and quotas."`

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/walrelay/walrelay/cdc"
-	"github.com/walrelay/walrelay/sink"
 )
 
 type slotCommand struct {
@@ -27,9 +26,9 @@ func (c *command) streamConfig() (*cdc.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	template, err := sink.ParseTemplate(c.settings.Topic.Text)
+	template, err := c.settings.template()
 	if err != nil {
-		return nil, fmt.Errorf("read the topic template: %w", err)
+		return nil, err
 	}
 	config := c.settings.cdcConfig(log, template.Columns())
 	return &config, nil

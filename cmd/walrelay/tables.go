@@ -144,6 +144,7 @@ func (s *Settings) Mappings(route []string) []decoder.Mapping {
 			Timestamp: s.ColumnTimestamp.Text, TraceParent: s.ColumnTraceparent.Text,
 			TraceState: s.ColumnTracestate.Text, SpanContext: s.ColumnTracingspancontext.Text,
 			Route: route,
+			Extra: s.AdditionalColumns.Columns, ExtraRequired: s.AdditionalMissing.Text == "error",
 		})
 		m := &mappings[len(mappings)-1]
 		if s.KeyTemplate.Text != "" {

@@ -30,6 +30,7 @@ func (s *Settings) validate(settings []declared, f *faults) {
 	s.checkTopics(f)
 	s.checkTopicRules(f)
 	s.checkFormat(f)
+	s.checkShape(f)
 	s.checkTransactions(f)
 	s.checkLimits(f)
 	s.checkBudget(f)

@@ -1,0 +1,54 @@
+package parity
+
+import (
+	"net"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/walrelay/walrelay/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// asked skips a test that `make debezium-parity` runs: it fetches Debezium and starts a JVM with many connectors.
+func asked(t *testing.T) {
+	t.Helper()
+	if os.Getenv("WALRELAY_PARITY") == "" {
+		t.Skip("WALRELAY_PARITY is not set: run make debezium-parity")
+	}
+}
+
+// environment is that of a walrelay which reads a slot of db.
+func environment(
+	t *testing.T, db *testenv.Database, kafka *testenv.Cluster, slot, publication string,
+) map[string]string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = listener.Close() }()
+	return map[string]string{
+		"WALRELAY_DATABASE_URL": db.DSN, "WALRELAY_KAFKA_BROKERS": kafka.Seeds(),
+		"WALRELAY_SLOT": slot, "WALRELAY_PUBLICATION": publication,
+		"WALRELAY_ADMIN_ADDR": listener.Addr().String(), "WALRELAY_STATUS_INTERVAL": "200ms",
+		// What Debezium's router does not send by itself.
+		"WALRELAY_COLUMN_TYPE": "", "WALRELAY_COLUMN_HEADERS": "", "WALRELAY_COLUMN_TRACEPARENT": "",
+		"WALRELAY_COLUMN_TRACESTATE": "", "WALRELAY_COLUMN_TRACINGSPANCONTEXT": "",
+	}
+}
+
+// walrelay runs a command to its end.
+func walrelay(t *testing.T, env map[string]string, args ...string) {
+	t.Helper()
+	p := testenv.StartProcess(t, testenv.Command{Path: testenv.Binary(t), Args: args, Env: env})
+	require.Zero(t, p.Wait(t, wait), p.Stdout()+p.Log())
+}
+
+// stream starts `walrelay run` and waits until it streams.
+func stream(t *testing.T, env map[string]string) *testenv.Process {
+	t.Helper()
+	p := testenv.StartProcess(t, testenv.Command{Path: testenv.Binary(t), Args: []string{"run"}, Env: env})
+	p.WaitForLog(t, `"message":"streaming"`, wait)
+	return p
+}
