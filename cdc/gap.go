@@ -101,6 +101,10 @@ func (k *SlotKeeper) count(ctx context.Context, g *Gap) error {
 func (s *Server) bind(ctx context.Context, d *decoder.Decoder) error {
 	rel := d.Relation()
 	if rel.Mapping == nil {
+		xid := d.Begin().XID
+		if err := untilVisible(ctx, func() (bool, error) { return s.visible(ctx, xid) }, func() {}); err != nil {
+			return err
+		}
 		mapping, ok, err := s.ResolveRelation(ctx, rel.OID, rel.Schema, rel.Table)
 		switch {
 		case err != nil:

@@ -161,15 +161,6 @@ func (g *guard) knock() {
 	}
 }
 
-// resolve finds the outbox that a relation belongs to. It may wait for a round to end.
-func (g *guard) resolve(ctx context.Context, rel *decoder.Relation) (*decoder.Mapping, bool, error) {
-	if err := g.acquire(ctx); err != nil {
-		return nil, false, err
-	}
-	defer g.release()
-	return g.server.ResolveRelation(ctx, rel.OID, rel.Schema, rel.Table)
-}
-
 // describe is Server.describe; it may wait for a round to end.
 func (g *guard) describe(ctx context.Context, rel *decoder.Relation) error {
 	if !g.server.cfg.Nullability {

@@ -189,8 +189,13 @@ func (s *session) relation(ctx context.Context) error {
 	if rel.Mapping != nil {
 		return s.guard.describe(ctx, rel)
 	}
-	mapping, ok, err := s.guard.resolve(ctx, rel)
-	if err != nil {
+	var mapping *decoder.Mapping
+	var ok bool
+	resolveErr, err := s.beside(ctx, func(ctx context.Context) (err error) {
+		mapping, ok, err = s.guard.resolve(ctx, rel, s.decoder.Begin().XID)
+		return err
+	})
+	if err = errors.Join(err, resolveErr); err != nil {
 		return err
 	}
 	if !ok {

@@ -107,7 +107,8 @@ func TestLag_QuietOutbox(t *testing.T) {
 		quiet := s.lsn("pg_current_wal_lsn()")
 		s.during(3*time.Second, func() {}) // 15 status intervals
 		t.Logf("%d bytes of log in 3 s of idleness", s.lsn("pg_current_wal_lsn()")-quiet)
-		require.Less(t, s.lsn("pg_current_wal_lsn()"), quiet+500, "an idle stream writes log")
+		// One step may fall into it, see lazyInterval.
+		require.Less(t, s.lsn("pg_current_wal_lsn()"), quiet+2000, "an idle stream writes log")
 
 		s.db.Exec(t, "CHECKPOINT")
 		s.caughtUp()

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -328,4 +329,58 @@ func TestShape_TopicOfColumns(t *testing.T) {
 		require.EqualValues(t, 120, s.ends(sent).Sum())
 		require.Zero(t, s.ends(s.topic).Sum())
 	})
+}
+
+// A partition that was made in the transaction of its first row is in the log before others can see it: by a
+// moment, or for as long as the commit waits for a synchronous standby. The stream waits too, and keeps its
+// connection.
+func TestShape_PartitionNotVisibleYet(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartPostgres(t, lastMajor(), testenv.Config{})
+	s := newOwn(t, server, testenv.Kafka(t), 1, partitionedOutbox, firstPartition, `CREATE PUBLICATION outbox_pub
+		FOR ALL TABLES WITH (publish = 'insert')`) // where a table that is unknown is none of ours
+	relay := s.relay()
+	consumer := s.cluster.Consume(t, s.topic)
+	s.insertOwn(1, "k", `{}`)
+	consumer.WaitFor(t, 1, wait)
+	s.db.Exec(t, "CREATE TABLE attached (LIKE outbox INCLUDING ALL)")
+
+	standby := func(name string) {
+		server.Exec(t, "ALTER SYSTEM SET synchronous_standby_names = '"+name+"'")
+		server.Exec(t, "SELECT pg_reload_conf()")
+	}
+	standby("nobody")
+	probing, stop := context.WithCancel(context.Background())
+	probed := make(chan struct{})
+	go func() { // commits, until one has to wait: the server takes the setting in its time
+		defer close(probed)
+		for probing.Err() == nil {
+			_, _ = s.db.Conn.Exec(probing, "SELECT pg_logical_emit_message(true, 'probe', '')")
+		}
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-probed
+	})
+	require.Eventually(t, func() bool {
+		var waits bool
+		require.NoError(t, s.db.QueryRow(t, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')").
+			Scan(&waits))
+		return waits
+	}, wait, tick)
+	committed := make(chan error, 1)
+	go func() {
+		_, err := s.db.Conn.Exec(context.Background(), `BEGIN;
+			ALTER TABLE outbox ATTACH PARTITION attached FOR VALUES FROM (100) TO (200);
+			INSERT INTO outbox VALUES (101, 'orders', 'k', 'e', '{}'); COMMIT`)
+		committed <- err
+	}()
+	relay.WaitForLog(t, "is committed and not visible yet", wait)
+	s.ready(200)
+	stop()
+	standby("")
+	require.NoError(t, <-committed)
+	require.Equal(t, []string{"101"}, delivered(consumer.WaitFor(t, 1, wait)))
+	s.caughtUp()
+	s.stop(relay)
 }
