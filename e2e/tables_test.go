@@ -81,10 +81,20 @@ func TestTables_BadRows(t *testing.T) {
 		relay := s.relay()
 		s.db.Exec(t, `INSERT INTO outbox VALUES (1, 'no topic!', 'k', 'e', 'secret')`)
 		s.db.Exec(t, `INSERT INTO payments VALUES (2, NULL, 42, 'secret', 'in'), (3, 'DE', 42, 'secret', NULL)`)
+
+		// A row that was put right is redriven to the topic that is named, and not by its table's template.
+		s.caughtUp()
+		s.db.Exec(t, `UPDATE payments SET kind = 'in' WHERE payment = 3`)
+		var position string
+		require.NoError(t, s.db.QueryRow(t, `SELECT position FROM walrelay.dead_letters WHERE event_id = '3'`).
+			Scan(&position))
+		require.Contains(t, s.run("deadletters", "redrive", position, "--to", mails), "1 events were redriven")
+		require.Equal(t, []string{"3"}, delivered(s.cluster.Consume(t, mails).WaitFor(t, 1, wait)))
+
 		s.db.Exec(t, `ALTER TABLE payments ALTER bank TYPE bytea USING 'DE';
 			INSERT INTO payments VALUES (4, 'DE', 42, '', 'in')`)
 		s.db.Exec(t, `INSERT INTO "Mails" VALUES (6, NULL, 'a@b', NULL, NULL)`)
-		require.Equal(t, []string{"6"}, delivered(s.cluster.Consume(t, mails).WaitFor(t, 1, wait)))
+		require.Equal(t, []string{"3", "6"}, delivered(s.cluster.Consume(t, mails).WaitFor(t, 2, wait)))
 		s.caughtUp()
 
 		rows, err := s.db.Conn.Query(t.Context(), `SELECT table_name || ' ' || event_id || ' ' || action || ': ' || reason
