@@ -5,7 +5,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/walrelay/walrelay/connect"
+	"github.com/walrelay/walrelay/sink/connect"
 )
 
 // Shape says what records are made of, as Debezium's outbox event router and the converters of Kafka Connect behind it

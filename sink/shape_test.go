@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/walrelay/walrelay/checkpoint"
-	"github.com/walrelay/walrelay/connect"
+	"github.com/walrelay/walrelay/sink/connect"
 	"github.com/walrelay/walrelay/decoder"
 )
 

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/walrelay/walrelay/connect"
+	"github.com/walrelay/walrelay/sink/connect"
 	"github.com/walrelay/walrelay/decoder"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/walrelay/walrelay/connect"
+	"github.com/walrelay/walrelay/sink/connect"
 	"github.com/walrelay/walrelay/sink"
 )
 
