@@ -7,8 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/walrelay/walrelay/checkpoint"
-	"github.com/walrelay/walrelay/sink/connect"
 	"github.com/walrelay/walrelay/decoder"
+	"github.com/walrelay/walrelay/sink/connect"
 )
 
 // shaped is an event of a table with columns of several types.

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/walrelay/walrelay/sink/connect"
 	"github.com/walrelay/walrelay/decoder"
+	"github.com/walrelay/walrelay/sink/connect"
 )
 
 // shaper gives records their shape. What it makes is valid until the next event.

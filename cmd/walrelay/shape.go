@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/walrelay/walrelay/sink/connect"
 	"github.com/walrelay/walrelay/sink"
+	"github.com/walrelay/walrelay/sink/connect"
 )
 
 // Additional is a list of columns and of their places in the record: type:header:eventType,shard:partition.
