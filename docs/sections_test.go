@@ -50,6 +50,18 @@ func sessions(t *testing.T, w *world) {
 	w.sql(t, "BEGIN; CREATE TABLE forgotten (); PREPARE TRANSACTION 'GID'")
 }
 
+// partitioned has an outbox without a partition.
+func partitioned(t *testing.T, w *world) {
+	w.sql(t, `DROP TABLE outbox; CREATE TABLE outbox (id uuid DEFAULT gen_random_uuid(), aggregatetype text, aggregateid text,
+		type text, payload jsonb, created_at timestamptz DEFAULT now(), PRIMARY KEY (id, created_at))
+		PARTITION BY RANGE (created_at)`)
+}
+
+// partitionsToCome expects them.
+func partitionsToCome(t *testing.T, w *world) {
+	w.sql(t, `INSERT INTO outbox (created_at) VALUES (now()), (now() + interval '167 hours')`)
+}
+
 // roles has those of walrelay and of its application.
 func roles(t *testing.T, w *world) { w.sql(t, "CREATE ROLE walrelay LOGIN; CREATE ROLE shop LOGIN") }
 
@@ -133,6 +145,7 @@ var needed = map[string]needs{
 	"docs/upgrades.md#by-pg_upgrade":               {then: delivers},
 	"docs/upgrades.md#blue-and-green":              {then: delivers},
 	"docs/operations.md#cleaning-the-outbox-table": {given: roles},
+	"docs/operations.md#partitions-to-come":        {given: partitioned, then: partitionsToCome},
 	"docs/operations.md#publishing-rows-again": {
 		given: func(t *testing.T, w *world) {
 			w.sql(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type)
