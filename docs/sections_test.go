@@ -52,8 +52,8 @@ func sessions(t *testing.T, w *world) {
 
 // partitioned has an outbox without a partition.
 func partitioned(t *testing.T, w *world) {
-	w.sql(t, `DROP TABLE outbox; CREATE TABLE outbox (id uuid DEFAULT gen_random_uuid(), aggregatetype text, aggregateid text,
-		type text, payload jsonb, created_at timestamptz DEFAULT now(), PRIMARY KEY (id, created_at))
+	w.sql(t, `DROP TABLE outbox; CREATE TABLE outbox (id uuid DEFAULT gen_random_uuid(), aggregatetype text,
+		aggregateid text, type text, payload jsonb, created_at timestamptz DEFAULT now(), PRIMARY KEY (id, created_at))
 		PARTITION BY RANGE (created_at)`)
 }
 
