@@ -49,7 +49,7 @@ func TestMemory_LargePayloads(t *testing.T) {
 // Without Kafka the window fills, and then the process neither grows nor works.
 func TestMemory_KafkaStopped(t *testing.T) {
 	t.Parallel()
-	const observed, noise = 5 * time.Second, 2 << 20 // bytes
+	const observed, noise = 5 * time.Second, 2 << 20 // bytes; scrapes and samples of the history are some
 	cluster := testenv.StartKafka(t, testenv.KafkaConfig{})
 	s := newSetup(t, testenv.Postgres(t, testenv.Majors()[0]), cluster, 3)
 	s.set("WALRELAY_LOG_LEVEL", "info")
@@ -61,7 +61,7 @@ func TestMemory_KafkaStopped(t *testing.T) {
 	require.Eventually(t, func() bool { // until the window is full and the memory settled
 		before := resident(t, relay, "VmRSS")
 		s.during(observed, func() {})
-		return resident(t, relay, "VmRSS") <= before && s.metric("walrelay_in_flight_bytes", "") >= 2<<20
+		return resident(t, relay, "VmRSS") < before+noise/4 && s.metric("walrelay_in_flight_bytes", "") >= 2<<20
 	}, wait, tick)
 
 	memory, spent := resident(t, relay, "VmRSS"), processorTime(t, relay)

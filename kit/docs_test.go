@@ -53,6 +53,7 @@ func pages() map[string]page {
 				rows(2, []string{"019ad5c2-3c00-7abc-8def-000000000001", "019ad5c2-3c00-7abc-8def-000000000002"},
 					[]string{"order", "order"}, []string{"1", "2"}, []string{"paid", "paid"}, []string{"{}", "[]"}),
 				rows(1), // a message
+				rows(1), // one with a binary envelope
 				rows(1), // an id
 				rows(1), // retention
 			},
