@@ -38,7 +38,7 @@ test-all: ## make test on every PostgreSQL major, 14 to 18
 
 .PHONY: race
 race: ## the packages with goroutines, and the binary, under the race detector
-	$(GO) test -race -timeout $(TEST_TIMEOUT) ./checkpoint ./decoder ./cdc ./sink ./monitor ./cmd/walrelay
+	$(GO) test -race -timeout $(TEST_TIMEOUT) ./checkpoint ./decoder ./cdc/... ./sink ./monitor ./cmd/walrelay
 
 .PHONY: kill-campaign
 kill-campaign: ## 1,000,000 events, ten SIGKILLs, in both delivery modes, judged by an independent consumer
