@@ -18,9 +18,7 @@ import (
 // every row comes exactly once, either as a replayed one or in the stream.
 func TestBackfill_MeetsTheStream(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*testing.T, *testenv.Server, *testenv.Cluster, int) *setup{
-		"at-least-once": newSetup, "exactly-once": newExactly,
-	} {
+	for name, start := range deliveries() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			testenv.ForMajors(t, func(t *testing.T, major int) {

@@ -23,6 +23,13 @@ func newExactly(t *testing.T, server *testenv.Server, cluster *testenv.Cluster, 
 	return s
 }
 
+// deliveries are the set-ups of the delivery modes, by name.
+func deliveries() map[string]func(*testing.T, *testenv.Server, *testenv.Cluster, int) *setup {
+	return map[string]func(*testing.T, *testenv.Server, *testenv.Cluster, int) *setup{
+		"at-least-once": newSetup, "exactly-once": newExactly,
+	}
+}
+
 // exactly switches to exactly-once delivery, and to consumers that rely on it.
 func (s *setup) exactly() {
 	s.t.Helper()

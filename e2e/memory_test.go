@@ -102,9 +102,7 @@ func TestMemory_ExactlyOnce(t *testing.T) {
 func TestMemory_Replay(t *testing.T) {
 	t.Parallel()
 	rows := fromEnv(t, "WALRELAY_E2E_ROWS", 200_000)
-	for name, start := range map[string]func(*testing.T, *testenv.Server, *testenv.Cluster, int) *setup{
-		"at-least-once": newSetup, "exactly-once": newExactly,
-	} {
+	for name, start := range deliveries() {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, testenv.Postgres(t, lastMajor()), testenv.Kafka(t), 3)
 			s.bulk(rows, 1000, "")

@@ -31,9 +31,7 @@ const emitBinarySQL = `SELECT walrelay_kit.emit('app.binary', '{"aggregatetype":
 func TestMessageBinary(t *testing.T) {
 	t.Parallel()
 	testenv.ForMajors(t, func(t *testing.T, major int) {
-		for mode, setup := range map[string]func(*testing.T, *testenv.Server, *testenv.Cluster, int) *setup{
-			"at-least-once": newSetup, "exactly-once": newExactly,
-		} {
+		for mode, setup := range deliveries() {
 			t.Run(mode, func(t *testing.T) {
 				s := withBinary(setup(t, testenv.Postgres(t, major), testenv.Kafka(t), 1))
 				relay := s.relay()

@@ -62,9 +62,7 @@ func (s *setup) awkward() (rows int) {
 // it goes on under the positions that it would have had.
 func TestReplay_IsTheStreamsRecord(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*testing.T, *testenv.Server, *testenv.Cluster, int) *setup{
-		"at-least-once": newSetup, "exactly-once": newExactly,
-	} {
+	for name, start := range deliveries() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			testenv.ForMajors(t, func(t *testing.T, major int) {
@@ -138,9 +136,7 @@ func TestReplay_Selections(t *testing.T) {
 // A replay that is killed goes on near where it was.
 func TestReplay_KilledAndResumed(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*testing.T, *testenv.Server, *testenv.Cluster, int) *setup{
-		"at-least-once": newSetup, "exactly-once": newExactly,
-	} {
+	for name, start := range deliveries() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := start(t, testenv.Postgres(t, lastMajor()), testenv.Kafka(t), 3)

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 )
@@ -23,17 +22,7 @@ type progress struct {
 const progressEvery = 10 * time.Second
 
 func newProgress(w io.Writer, name string) *progress {
-	p := &progress{w: w, name: name, first: -1, terminal: isTerminal(w)}
-	return p
-}
-
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return &progress{w: w, name: name, first: -1, terminal: onTerminal(w)}
 }
 
 // show writes how much is done. The total is an estimate: it may be passed.
