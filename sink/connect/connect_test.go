@@ -1,7 +1,10 @@
 package connect
 
 import (
+	"bytes"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -116,4 +119,34 @@ func TestExpansion(t *testing.T) {
 		require.False(t, ok, text)
 		require.Equal(t, "sv", string(schema)+string(values))
 	}
+}
+
+// One row, by whomever it was written, must not take the process's stack, memory or time.
+func TestExpansion_Bounded(t *testing.T) {
+	t.Parallel()
+	expands := func(text string) bool {
+		_, _, ok := Expansion{}.Append(nil, nil, []byte(text), "payload")
+		return ok
+	}
+	nested := func(name string, depth int) string {
+		return strings.Repeat(`{"`+name+`":`, depth) + "1" + strings.Repeat("}", depth)
+	}
+	require.True(t, expands(nested("a", maxDepth)))
+	require.False(t, expands(nested("a", maxDepth+1)))
+	require.False(t, expands(`{"a":`+strings.Repeat("[", 1<<24)))
+	require.False(t, expands(nested(strings.Repeat("n", 1000), maxDepth)), "half a gigabyte of names")
+
+	zeros := strings.Repeat("0,", maxValues-2)
+	require.True(t, expands(`{"a":[`+zeros[:len(zeros)-1]+`]}`))
+	require.False(t, expands(`{"a":[`+zeros+`0]}`))
+
+	var one, each bytes.Buffer
+	for i := range 200_000 {
+		fmt.Fprintf(&one, `,"m%d":1`, i)
+		if i < 20_000 {
+			fmt.Fprintf(&each, `,{"m%d":1}`, i)
+		}
+	}
+	require.True(t, expands(`{"a":{`+one.String()[1:]+`}}`), "in time that grows with the members")
+	require.False(t, expands(`{"a":[`+each.String()[1:]+`]}`), "gigabytes of nulls")
 }

@@ -15,12 +15,11 @@ var errShape = errors.New("the document has no schema")
 // value counts, in the place of the first.
 type node struct {
 	kind   nodeKind
+	truth  bool
 	text   string // of a string
 	whole  int64
 	double float64
-	truth  bool
-	items  []node // of an array, or the values of an object
-	names  []string
+	list   *members[node] // of an object, or the values of an array
 }
 
 type nodeKind uint8
@@ -37,17 +36,32 @@ const (
 	objectNode
 )
 
-// parse reads the first value of text; what comes behind it is passed over, as Jackson's readTree does.
-func parse(text []byte) (node, error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	return parseValue(d)
+// A document beyond these stays a string, lest one row take the stack or the memory of the process.
+const (
+	maxDepth  = 1000 // of objects and arrays; Jackson's own (StreamReadConstraints.DEFAULT_MAX_DEPTH)
+	maxValues = 500_000
+)
+
+// parser reads a document.
+type parser struct {
+	*json.Decoder
+	depth, values int
 }
 
-func parseValue(d *json.Decoder) (node, error) {
-	token, err := d.Token()
+// parse reads the first value of text; what comes behind it is passed over, as Jackson's readTree does.
+func parse(text []byte) (node, error) {
+	p := parser{Decoder: json.NewDecoder(bytes.NewReader(text))}
+	p.UseNumber()
+	return p.value()
+}
+
+func (p *parser) value() (node, error) {
+	token, err := p.Token()
 	if err != nil {
 		return node{}, err
+	}
+	if p.values++; p.values > maxValues {
+		return node{}, errShape
 	}
 	switch v := token.(type) {
 	case string:
@@ -57,48 +71,50 @@ func parseValue(d *json.Decoder) (node, error) {
 	case json.Number:
 		return number(string(v)), nil
 	case json.Delim:
-		if v == '[' {
-			return parseArray(d)
+		if p.depth++; p.depth > maxDepth {
+			return node{}, errShape
 		}
-		return parseObject(d)
+		defer func() { p.depth-- }()
+		if v == '[' {
+			return p.array()
+		}
+		return p.object()
 	}
 	return node{}, nil
 }
 
-func parseArray(d *json.Decoder) (node, error) {
-	n := node{kind: arrayNode}
-	for d.More() {
-		item, err := parseValue(d)
+func (p *parser) array() (node, error) {
+	n := node{kind: arrayNode, list: &members[node]{}}
+	for p.More() {
+		item, err := p.value()
 		if err != nil {
 			return n, err
 		}
-		n.items = append(n.items, item)
+		n.list.values = append(n.list.values, item)
 	}
-	_, err := d.Token()
+	_, err := p.Token()
 	return n, err
 }
 
-func parseObject(d *json.Decoder) (node, error) {
-	n := node{kind: objectNode}
-	at := map[string]int{}
-	for d.More() {
-		token, err := d.Token()
+func (p *parser) object() (node, error) {
+	n := node{kind: objectNode, list: &members[node]{}}
+	for p.More() {
+		token, err := p.Token()
 		if err != nil {
 			return n, err
 		}
 		name, _ := token.(string)
-		value, err := parseValue(d)
+		value, err := p.value()
 		if err != nil {
 			return n, err
 		}
-		if i, twice := at[name]; twice {
-			n.items[i] = value
-			continue
+		if i := n.list.find(name); i >= 0 {
+			n.list.values[i] = value
+		} else {
+			n.list.add(name, value)
 		}
-		at[name] = len(n.items)
-		n.names, n.items = append(n.names, name), append(n.items, value)
 	}
-	_, err := d.Token()
+	_, err := p.Token()
 	return n, err
 }
 

@@ -2,18 +2,13 @@ package connect
 
 import "slices"
 
-// schema is what Debezium's router infers of a value.
+// schema is what Debezium's router infers of a value. Those of scalars are shared.
 type schema struct {
 	kind     nodeKind // nullNode stands for optional bytes
 	name     string   // of an object
 	required bool     // of objects in an array that differ
-	fields   []field
+	fields   members[*schema]
 	item     *schema
-}
-
-type field struct {
-	name   string
-	schema *schema
 }
 
 // Expansion says how a payload is expanded, as table.expand.json.payload does.
@@ -24,12 +19,19 @@ type Expansion struct {
 	EmptyArrays bool
 }
 
+// inference makes the schema of one document.
+type inference struct {
+	Expansion
+	scalars [bigNode]schema // by kind
+	left    int             // bytes that names of objects may take still
+}
+
 // infer returns nil for what is left out. path names the objects.
-func (x Expansion) infer(path string, n node) (*schema, error) {
+func (x *inference) infer(path string, n *node) (*schema, error) {
 	switch n.kind {
 	case nullNode:
 		if x.Nulls {
-			return &schema{kind: nullNode}, nil
+			return x.scalar(nullNode), nil
 		}
 		return nil, nil //nolint:nilnil // left out
 	case arrayNode:
@@ -39,41 +41,57 @@ func (x Expansion) infer(path string, n node) (*schema, error) {
 	case bigNode:
 		return nil, errShape // a double by schema, and none by value
 	default:
-		return &schema{kind: n.kind}, nil
+		return x.scalar(n.kind), nil
 	}
 }
 
-func (x Expansion) inferObject(path string, n node) (*schema, error) {
+func (x *inference) scalar(kind nodeKind) *schema {
+	x.scalars[kind].kind = kind
+	return &x.scalars[kind]
+}
+
+func (x *inference) inferObject(path string, n *node) (*schema, error) {
 	s := &schema{kind: objectNode, name: path}
-	for i, name := range n.names {
-		below := name
-		if path != "" {
-			below = path + "." + name
+	for i, name := range n.list.names {
+		value := &n.list.values[i]
+		below := ""
+		if value.list != nil { // the names of others are not asked for
+			below = x.below(path, name)
 		}
-		inferred, err := x.infer(below, n.items[i])
+		inferred, err := x.infer(below, value)
 		switch {
 		case err != nil:
 			return nil, err
 		case inferred == nil:
 			continue
-		case name == "":
-			return nil, errShape // no field has an empty name
+		case name == "", x.left < 0: // no field has an empty name
+			return nil, errShape
 		}
-		s.fields = append(s.fields, field{name, inferred})
+		s.fields.add(name, inferred)
 	}
 	return s, nil
 }
 
+// below is the path of a member. Within each other, paths grow with the square of their number.
+func (x *inference) below(path, name string) string {
+	if path != "" {
+		name = path + "." + name
+	}
+	x.left -= len(name)
+	return name
+}
+
 // inferArray takes the first item that is not null for all of them: they have to be of one kind.
-func (x Expansion) inferArray(path string, n node) (*schema, error) {
-	if len(n.items) == 0 {
+func (x *inference) inferArray(path string, n *node) (*schema, error) {
+	if len(n.list.values) == 0 {
 		if x.EmptyArrays {
-			return &schema{kind: arrayNode, item: &schema{kind: stringNode}}, nil
+			return &schema{kind: arrayNode, item: x.scalar(stringNode)}, nil
 		}
 		return nil, nil //nolint:nilnil // left out
 	}
-	var sample node
-	for _, item := range n.items {
+	sample := &node{}
+	for i := range n.list.values {
+		item := &n.list.values[i]
 		if item.kind == nullNode {
 			continue
 		}
@@ -87,7 +105,7 @@ func (x Expansion) inferArray(path string, n node) (*schema, error) {
 	var item *schema
 	var err error
 	if sample.kind == objectNode {
-		item, err = x.inferItems(path, n.items)
+		item, err = x.inferItems(path, n.list.values)
 	} else if item, err = x.infer("", sample); item == nil && err == nil {
 		err = errShape
 	}
@@ -95,13 +113,13 @@ func (x Expansion) inferArray(path string, n node) (*schema, error) {
 }
 
 // inferItems merges the schemas of the objects in an array.
-func (x Expansion) inferItems(path string, items []node) (*schema, error) {
+func (x *inference) inferItems(path string, items []node) (*schema, error) {
 	var merged *schema
-	for _, item := range items {
-		if item.kind != objectNode {
+	for i := range items {
+		if items[i].kind != objectNode {
 			continue
 		}
-		s, err := x.inferObject(path, item)
+		s, err := x.inferObject(path, &items[i])
 		if err != nil {
 			return nil, err
 		}
@@ -117,13 +135,12 @@ func (x Expansion) inferItems(path string, items []node) (*schema, error) {
 // merge adds the fields that s has and m has not. Anything is better than a null.
 func (m *schema) merge(s *schema) {
 	m.required = true
-	for _, f := range s.fields {
-		i := slices.IndexFunc(m.fields, func(g field) bool { return g.name == f.name })
-		switch {
-		case i < 0:
-			m.fields = append(m.fields, f)
-		case m.fields[i].schema.kind == nullNode:
-			m.fields[i].schema = f.schema
+	for i, name := range s.fields.names {
+		switch at := m.fields.find(name); {
+		case at < 0:
+			m.fields.add(name, s.fields.values[i])
+		case m.fields.values[at].kind == nullNode:
+			m.fields.values[at] = s.fields.values[i]
 		}
 	}
 }
@@ -133,7 +150,8 @@ func (m *schema) equal(s *schema) bool {
 		return m == s
 	}
 	return m.kind == s.kind && m.name == s.name && m.item.equal(s.item) &&
-		slices.EqualFunc(m.fields, s.fields, func(a, b field) bool { return a.name == b.name && a.schema.equal(b.schema) })
+		slices.Equal(m.fields.names, s.fields.names) &&
+		slices.EqualFunc(m.fields.values, s.fields.values, (*schema).equal)
 }
 
 // append appends the schema without the brace that ends it.
@@ -141,12 +159,12 @@ func (m *schema) append(dst []byte) []byte {
 	switch m.kind {
 	case objectNode:
 		dst = append(dst, `{"type":"struct","fields":[`...)
-		for i, f := range m.fields {
+		for i, name := range m.fields.names {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(f.schema.append(dst), `,"field":`...)
-			dst = append(AppendString(dst, []byte(f.name)), '}')
+			dst = append(m.fields.values[i].append(dst), `,"field":`...)
+			dst = append(AppendString(dst, []byte(name)), '}')
 		}
 		dst = appendBool(append(dst, `],"optional":`...), !m.required)
 		if m.name != "" {
