@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -58,7 +59,7 @@ func (r *Registry) RecordPoison(ctx context.Context, poison []checkpoint.Poison,
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 			ON CONFLICT (stream, position) DO UPDATE
 			SET reason = excluded.reason, action = excluded.action, follow = excluded.follow, recorded_at = now()`,
-			r.stream, p.Position.String(), p.EventID, p.Table, p.Topic, p.KeyDigest, p.PayloadDigest,
+			r.stream, p.Position.String(), recordable(p.EventID), p.Table, p.Topic, p.KeyDigest, p.PayloadDigest,
 			p.Size, p.Reason, string(p.Action), follow)
 	}
 	if err := r.db.SendBatch(ctx, &batch).Close(); err != nil {
@@ -66,6 +67,9 @@ func (r *Registry) RecordPoison(ctx context.Context, poison []checkpoint.Poison,
 	}
 	return nil
 }
+
+// recordable is an event's id as a column of text can hold it: a message's may have a NUL.
+func recordable(id string) string { return strings.ReplaceAll(id, "\x00", "\uFFFD") }
 
 // DeadKeys returns the keys whose events go to the dead-letter topic because an earlier one did.
 func (r *Registry) DeadKeys(ctx context.Context) (map[checkpoint.DeadKey]struct{}, error) {

@@ -46,7 +46,7 @@ func TestRegistry_Poison(t *testing.T) {
 				Position: checkpoint.Position{Epoch: 1, LSN: 1}, EventID: "1", Table: `"public"."events"`, Topic: "a",
 				KeyDigest: digest, Size: 5, Reason: "too large", Action: checkpoint.DeadLettered,
 			},
-			{Position: checkpoint.Position{Epoch: 1, LSN: 2}, Action: checkpoint.Unfit},
+			{Position: checkpoint.Position{Epoch: 1, LSN: 2}, EventID: "a\x00b", Action: checkpoint.Unfit},
 		}
 		require.NoError(t, r.RecordPoison(ctx, poison, true))
 		require.NoError(t, r.RecordPoison(ctx, poison, true), "as after a crash")
@@ -57,6 +57,9 @@ func TestRegistry_Poison(t *testing.T) {
 		sum, err := r.Summary(ctx)
 		require.NoError(t, err)
 		require.Equal(t, map[checkpoint.Action]int64{checkpoint.DeadLettered: 1, checkpoint.Unfit: 1}, sum.DeadLetters)
+		letters, err := r.Letters(ctx, false)
+		require.NoError(t, err)
+		require.Equal(t, "a\uFFFDb", letters[1].EventID, "a message's id may have what text cannot")
 
 		all := []checkpoint.Poison{
 			{Position: checkpoint.Position{Epoch: 1, LSN: 3}, Action: checkpoint.Skipped},
