@@ -18,7 +18,7 @@ func letterEvent(b *sarama.RecordBatch, r *sarama.Record) (*decoder.Event, error
 		stamp := b.FirstTimestamp.Add(r.TimestampDelta).UTC()
 		ev.Timestamp = stamp.AppendFormat(nil, "2006-01-02 15:04:05.000+00")
 	}
-	var object []byte
+	var object, refused []byte
 	for _, h := range r.Headers {
 		switch name := string(h.Key); name {
 		case headerStream, headerDeadTopic, headerDeadReason, headerSourcePosition:
@@ -36,19 +36,32 @@ func letterEvent(b *sarama.RecordBatch, r *sarama.Record) (*decoder.Event, error
 		case headerDeadRaw:
 			ev.Fault = errors.New("the letter has the columns' bytes, and not the format of a record")
 		case headerDeadHeaders:
-			ev.Headers = h.Value // it is refused again, for the same reason
+			refused = h.Value
 		case headerDeadTracing:
 			ev.SpanContext = h.Value
 		default:
 			object = decoder.AppendMember(object, h.Key, h.Value)
 		}
 	}
-	if object != nil && ev.Headers == nil {
-		object = append(object, '}')
-		ev.Headers = object
-	}
+	ev.Headers = letterHeaders(object, refused)
 	if ev.ID == nil {
 		ev.Fault = errors.New("the event has no id")
 	}
 	return ev, nil
+}
+
+// letterHeaders completes the row's headers, an object that is still open, by those that were refused: they are again,
+// unless the reason has gone.
+func letterHeaders(object, refused []byte) []byte {
+	err := decoder.ParseHeaders(refused, func(name, value []byte) error {
+		object = decoder.AppendMember(object, name, value)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return refused
+	case object == nil:
+		return nil
+	}
+	return append(object, '}')
 }

@@ -152,6 +152,26 @@ func TestLetters_KeepTheirFault(t *testing.T) {
 	require.EqualError(t, ev.Fault, "the event has no id")
 }
 
+// Headers that were refused are completed by the others of the record, for when they are allowed.
+func TestLetterHeaders(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ object, refused, want string }{
+		{"", "", ""},
+		{`{"a":"b"`, "", `{"a":"b"}`},
+		{`{"a":"b"`, `{"ce_x": 1.0, "a": null}`, `{"a":"b","ce_x":"1.0","a":null}`},
+		{"", `{"ce_x": "y"}`, `{"ce_x":"y"}`},
+		{`{"a":"b"`, `[1]`, `[1]`},
+	} {
+		text := func(s string) []byte {
+			if s == "" {
+				return nil
+			}
+			return []byte(s)
+		}
+		require.Equal(t, text(c.want), letterHeaders(text(c.object), text(c.refused)))
+	}
+}
+
 // Letters that have gone, of another stream, or in a transaction that was aborted are not there.
 func TestLetters_Gone(t *testing.T) {
 	t.Parallel()
