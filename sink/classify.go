@@ -64,15 +64,9 @@ func classify(code sarama.KError) verdict {
 	case sarama.ErrReassignmentInProgress, sarama.ErrPreferredLeaderNotAvailable, sarama.ErrStaleBrokerEpoch:
 		return verdict{class: retry, reason: "the cluster is being rearranged"}
 
-	case sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge:
-		return verdict{class: refuse, reason: "larger than the topic's max.message.bytes, which was lowered meanwhile"}
-	case sarama.ErrInvalidTimestamp:
-		return verdict{
-			class:  refuse,
-			reason: "the record timestamp is outside what the topic accepts (message.timestamp.before/after.max.ms)",
-		}
-	case sarama.ErrInvalidRecord:
-		return verdict{class: refuse, reason: "the broker refuses the record (a compacted topic takes no null key)"}
+	case sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidTimestamp,
+		sarama.ErrInvalidRecord, sarama.ErrInvalidTopic:
+		return verdict{class: refuse, reason: blame(code)}
 
 	case sarama.ErrOutOfOrderSequenceNumber:
 		return verdict{
@@ -90,5 +84,19 @@ func classify(code sarama.KError) verdict {
 		return classifyTransaction(code) // the leader asked the coordinator about the transaction
 	default:
 		return verdict{class: rewind, reason: "not an answer that a produce request is known to get"}
+	}
+}
+
+// blame says what of a record makes a broker refuse it.
+func blame(code sarama.KError) string {
+	switch code {
+	case sarama.ErrInvalidTimestamp:
+		return "the record timestamp is outside what the topic accepts (message.timestamp.before/after.max.ms)"
+	case sarama.ErrInvalidRecord:
+		return "the broker refuses the record (a compacted topic takes no null key)"
+	case sarama.ErrInvalidTopic:
+		return "the topic is one of Kafka's own, which clients may not write"
+	default:
+		return "larger than the topic's max.message.bytes, which was lowered meanwhile"
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"unicode/utf8"
 
 	"go.uber.org/zap"
-
-	"github.com/walrelay/walrelay/decoder"
 )
 
 // TopicRules change where the template sends events.
@@ -49,15 +47,22 @@ func replaceIllegal(name []byte) (legal []byte, replaced bool) {
 	return legal, replaced
 }
 
-// followRules changes the topic of the present event from what the template made of it. What has other characters
-// then is counted, and the log says so once a run and topic. Called with mu held.
-func (k *Kafka) followRules(ev *decoder.Event) {
-	var renamed bool
-	if k.name, renamed = k.cfg.TopicRules.apply(k.name, ev.Type); !renamed {
-		return
+// destination is the present event's topic, or why it can have none. Called with mu held.
+func (k *Kafka) destination() (t *topic, fault string) {
+	if t = k.topics[string(k.name)]; t != nil && !t.dead && !t.state {
+		return t, ""
 	}
-	t := k.topic(k.name)
-	if t == nil {
+	if fault = k.cfg.topicFault(k.name); fault != "" {
+		return nil, fault
+	}
+	return k.topic(k.name), ""
+}
+
+// noteRenamed counts that the present event's topic has other characters than the template made, and the log says so
+// once a run and topic. Called with mu held.
+func (k *Kafka) noteRenamed() {
+	t, fault := k.destination()
+	if fault != "" {
 		return // it is no topic even so
 	}
 	k.cfg.Observer.Renamed(t.name)

@@ -72,3 +72,48 @@ func TestTopicRules_AreVisible(t *testing.T) {
 	defer o.mu.Unlock()
 	require.Equal(t, map[string]int{"a_b": 2}, o.renamed)
 }
+
+// No row gets into the topics that walrelay reads back, nor into Kafka's own, whatever its columns say.
+func TestDestination_Reserved(t *testing.T) {
+	t.Parallel()
+	own := map[string]string{
+		"dead": "the topic is the one of dead letters", "states": "the topic is the one of walrelay's states",
+		"__consumer_offsets": "the topic is one of Kafka's own",
+	}
+	for _, policy := range []Policy{Skip, DeadLetter} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			c := fakeKafka(t, kfake.SeedTopics(1, "orders", "dead"))
+			k := start(t, c.ListenAddrs(), func(c *Config) {
+				c.OnPoison, c.DeadTopic, c.StateTopic, c.CreateTopics = policy, "dead", "states", true
+			})
+			preview := NewPreview(&k.cfg)
+			s := begin(t, k, checkpoint.Run{})
+			for topic, reason := range own {
+				ev := s.event(topic, "k")
+				require.EqualError(t, preview.Record(ev).Fault, reason)
+				s.publish(ev)
+			}
+			s.some("orders", 1)
+			s.until("all", func() bool { return len(s.settled) == 1 && len(s.poison) == len(own) })
+			reasons := map[string]string{}
+			for _, p := range s.poison {
+				reasons[p.Topic] = p.Reason
+			}
+			require.Equal(t, map[string]string{
+				"dead": "the topic is the one of dead letters", "states": "the topic is the one of walrelay's states",
+				"": "the topic is one of Kafka's own",
+			}, reasons)
+			if policy == DeadLetter {
+				for _, r := range consume(t, c.ListenAddrs(), 3, "dead") {
+					_, positioned := header(r, headerPosition)
+					require.False(t, positioned)
+				}
+			}
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			require.NotContains(t, k.topics, "states")
+			require.NotContains(t, k.topics, "__consumer_offsets")
+		})
+	}
+}

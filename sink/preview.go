@@ -32,14 +32,11 @@ type Header struct {
 
 // NewPreview returns a preview of what a sink of this configuration makes. Brokers and limits do not matter.
 func NewPreview(cfg *Config) *Preview {
+	own := *cfg
+	own.Now = time.Now
 	return &Preview{
-		kafka: Kafka{
-			cfg: Config{
-				Stream: cfg.Stream, Topic: cfg.Topic, TopicRules: cfg.TopicRules, CloudEvents: cfg.CloudEvents, Now: time.Now,
-			},
-			constant: constantSize(cfg.Stream, ""), shaper: newShaper(cfg.Shape),
-		},
-		encoder: newEncoder(&Config{Stream: cfg.Stream, CloudEvents: cfg.CloudEvents}),
+		kafka:   Kafka{cfg: own, constant: constantSize(own.Stream, own.Replay), shaper: newShaper(own.Shape)},
+		encoder: newEncoder(&own),
 	}
 }
 
@@ -48,14 +45,10 @@ func (p *Preview) Record(ev *decoder.Event) Record {
 	e, c, fault := p.kafka.record(0, ev)
 	var rec Record
 	if ev.Fault == nil {
-		p.kafka.name = p.kafka.cfg.appendTopic(p.kafka.name[:0], ev)
-		if rules := p.kafka.cfg.TopicRules; rules != nil {
-			p.kafka.name, _ = rules.apply(p.kafka.name, ev.Type)
-		}
-		if reason := checkTopic(p.kafka.name); reason == "" {
-			rec.Topic = string(p.kafka.name)
-		} else if fault == "" {
-			fault = reason
+		p.kafka.name, _ = p.kafka.cfg.appendTopic(p.kafka.name[:0], ev)
+		rec.Topic = p.kafka.topicName()
+		if fault == "" {
+			fault = p.kafka.cfg.topicFault(p.kafka.name)
 		}
 	}
 	if fault != "" {

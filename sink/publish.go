@@ -24,9 +24,9 @@ func (k *Kafka) Publish(seq uint64, ev *decoder.Event) {
 	e, c, fault := k.record(seq, ev)
 	k.name = k.name[:0]
 	if ev.Fault == nil {
-		k.name = k.cfg.appendTopic(k.name, ev)
-		if k.cfg.TopicRules != nil {
-			k.followRules(ev)
+		var renamed bool
+		if k.name, renamed = k.cfg.appendTopic(k.name, ev); renamed {
+			k.noteRenamed()
 		}
 	}
 	switch {
@@ -35,14 +35,19 @@ func (k *Kafka) Publish(seq uint64, ev *decoder.Event) {
 	case len(k.run.Verdicts) > 0 || len(k.condemned) > 0 || len(k.run.dead) > 0 || len(k.suspects) > 0:
 		k.publishJudged(e, c)
 	default:
-		if t := k.topic(k.name); t != nil {
-			k.place(t, e, c)
-		} else {
-			k.poison("", e, c, checkTopic(k.name))
-		}
+		k.dispatch(e, c)
 	}
 	if g != nil && !k.run.stopped && g.add(ev.Position, int(e.size), &k.cfg) {
 		k.tx.knock()
+	}
+}
+
+// dispatch sends the present event to its topic.
+func (k *Kafka) dispatch(e entry, c content) {
+	if t, fault := k.destination(); fault == "" {
+		k.place(t, e, c)
+	} else {
+		k.poison(k.topicName(), e, c, fault)
 	}
 }
 
@@ -69,11 +74,7 @@ func (k *Kafka) publishJudged(e entry, c content) {
 	case k.followsDeadKey(name, e, c):
 		k.deadLetter(name, e, c, reasonFollows)
 	default:
-		if t := k.topic(k.name); t != nil {
-			k.place(t, e, c)
-		} else {
-			k.poison("", e, c, checkTopic(k.name))
-		}
+		k.dispatch(e, c)
 	}
 }
 

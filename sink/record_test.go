@@ -167,7 +167,7 @@ func TestClampMillis(t *testing.T) {
 
 func TestClassify_EveryCodeHasOneClassAndAReason(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, map[class]int{acked: 2, retry: 23, refuse: 4, order: 1, rewind: 8},
+	require.Equal(t, map[class]int{acked: 2, retry: 23, refuse: 5, order: 1, rewind: 8},
 		classes(t, classify, "not an answer that a produce request is known to get"))
 	require.Equal(t, map[class]int{acked: 1, retry: 20, rewind: 5},
 		classes(t, classifyTransaction, "not an answer that these requests are known to get"))
@@ -231,7 +231,9 @@ func TestCheckTopic(t *testing.T) {
 	for _, name := range []string{"a", "A.b_c-9", "...", string(bytes.Repeat([]byte("x"), 249))} {
 		require.Empty(t, checkTopic([]byte(name)))
 	}
-	for _, name := range []string{"", ".", "..", "a b", "a/b", "ü", string(bytes.Repeat([]byte("x"), 250))} {
+	for _, name := range []string{
+		"", ".", "..", "a b", "a/b", "ü", "__transaction_state", string(bytes.Repeat([]byte("x"), 250)),
+	} {
 		require.NotEmpty(t, checkTopic([]byte(name)))
 	}
 }

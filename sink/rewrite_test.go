@@ -23,7 +23,8 @@ func TestTemplate_Rewrite(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, template.Rewrite(c.regex, c.replacement))
 		cfg, ev := Config{Topic: template}, &decoder.Event{Mapping: table, Route: [][]byte{[]byte(c.name)}}
-		require.Equal(t, "kept:"+c.want, string(cfg.appendTopic([]byte("kept:"), ev)))
+		name, _ := cfg.appendTopic([]byte("kept:"), ev)
+		require.Equal(t, "kept:"+c.want, string(name))
 	}
 	for _, wrong := range [][2]string{
 		{`(`, `x`},

@@ -57,8 +57,6 @@ func (k *Kafka) topic(name []byte) *topic {
 // stuck instead.
 func (k *Kafka) place(t *topic, e entry, c content) (stuck bool) {
 	switch {
-	case t.state:
-		return k.poison(t.name, e, c, "the topic is the one of walrelay's states")
 	case t.missing && k.cfg.OnPoison != Stop:
 		return k.poison(t.name, e, c, "the topic does not exist")
 	case t.partitions == nil || t.limbo != nil:
