@@ -3,6 +3,7 @@ package main
 import (
 	"mime"
 	"net/url"
+	"regexp"
 
 	"github.com/walrelay/walrelay/sink"
 )
@@ -31,11 +32,16 @@ func (s *Settings) cloudEvents() *sink.CloudEvents {
 func (s *Settings) checkFormat(f *faults) {
 	if text := s.CloudeventsSource.Text; text != "" {
 		_, err := url.Parse(text)
-		f.check(err == nil, &s.CloudeventsSource.input, "must be a URI reference, as in //shop.example/orders")
+		f.check(err == nil && uriCharacters.MatchString(text), &s.CloudeventsSource.input,
+			"must be a URI reference, as in //shop.example/orders")
 	}
 	_, _, err := mime.ParseMediaType(s.CloudeventsContentType.Text)
 	f.check(err == nil, &s.CloudeventsContentType.input, "must be a media type, as in application/json")
-	typed := s.ColumnType.Text != "" || s.MessagePrefix.Text != ""
-	f.check(typed || s.cloudEvents() == nil, &s.Format.input, "needs %s, since an event of CloudEvents has a type",
+	f.check(s.typed() || s.cloudEvents() == nil, &s.Format.input, "needs %s, since an event of CloudEvents has a type",
 		s.ColumnType.variable)
+	f.check(s.Format.Text != cloudStructured || !s.TombstoneOnEmpty.Value, &s.TombstoneOnEmpty.input,
+		"must be false with %s=%s, whose values are documents and never null", s.Format.variable, cloudStructured)
 }
+
+// uriCharacters are what url.Parse is not strict about: RFC 3986, appendix A.
+var uriCharacters = regexp.MustCompile(`^[!#-;=?-\[\]_a-z~]+$`)

@@ -8,7 +8,7 @@ import (
 // markdownHead has ~ for the backquotes that a raw string cannot hold.
 const markdownHead = `# Configuration
 
-<!-- Generated from cmd/walrelay/settings.go: go test ./cmd/walrelay -run TestDocs -update -->
+<!-- Generated from cmd/walrelay/settings.go: go test ./cmd/walrelay -run DocumentIsCurrent -update -->
 
 walrelay is configured by environment variables. Each is also a flag of the same name, which wins:
 ~WALRELAY_KAFKA_BROKERS~ is ~--kafka-brokers~. ~walrelay config~ prints what is in effect, secrets

@@ -46,6 +46,9 @@ func (c *lettersRedriveCommand) Run(ctx context.Context, cmd *command) error {
 		return err
 	}
 	choose, err := c.choice()
+	if err == nil {
+		err = c.checkTo(cmd.settings)
+	}
 	if err != nil {
 		return usageError{err}
 	}
@@ -88,6 +91,18 @@ func (c *lettersRedriveCommand) Run(ctx context.Context, cmd *command) error {
 		}
 		return r.verdict()
 	})
+}
+
+func (c *lettersRedriveCommand) checkTo(s *Settings) error {
+	switch {
+	case c.To == "":
+		return nil
+	case !sink.LegalTopic(c.To):
+		return errors.New("--to " + topicRule)
+	case c.To == s.DeadLetterTopic.Text || c.To == s.StateTopic.Text:
+		return fmt.Errorf("--to must not be %s or %s", s.DeadLetterTopic.variable, s.StateTopic.variable)
+	}
+	return nil
 }
 
 // choice is how letters are chosen from those that are recorded.

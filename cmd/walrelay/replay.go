@@ -58,6 +58,7 @@ func (c *replayStartCommand) Run(ctx context.Context, cmd *command) error {
 			_, _ = fmt.Fprintf(cmd.stderr, "no table has a row of id %q\n", id)
 		}
 		if c.DryRun {
+			events.Replay = record.Name
 			return cmd.dryReplay(look, events)
 		}
 		if err := ledger.Begin(ctx, record, false); err != nil {

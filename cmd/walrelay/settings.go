@@ -66,7 +66,7 @@ type Settings struct {
 	ExpandJSON        Bool       `name:"expand-json" group:"Records" default:"false" help:"Make JSON of a payload that is the text of a JSON object, instead of a string: compact, without null members and empty arrays. What cannot be expanded stays a string."`
 	ExpandNulls       Bool       `group:"Records" default:"false" help:"Keep members that are null when expanding."`
 	ExpandEmptyArrays Bool       `group:"Records" default:"false" help:"Keep members that are empty arrays when expanding."`
-	TombstoneOnEmpty  Bool       `group:"Records" default:"false" help:"Send a null value for a payload that is NULL or blank, in every format and instead of an envelope."`
+	TombstoneOnEmpty  Bool       `group:"Records" default:"false" help:"Send a null value for a payload that is NULL or blank, in every format but cloudevents-structured, and instead of an envelope."`
 	AdditionalColumns Additional `group:"Records" help:"Further columns, comma-separated: column:header, column:envelope or column:partition, with :name behind it for another name. Any in the envelope makes the value an object of payload and these. Rows of tables only."`
 	AdditionalMissing Choice     `group:"Records" default:"error" choices:"error,ignore" help:"What a table that lacks an additional column makes of its events: none that can be delivered, or records without."`
 	SchemaPrefix      Text       `group:"Records" default:"walrelay" help:"First part of the name that an envelope has in its schema; Debezium's topic.prefix."`

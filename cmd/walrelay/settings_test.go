@@ -67,6 +67,18 @@ func TestSettings_EmptyTextIsAValue(t *testing.T) {
 	require.Empty(t, values["WALRELAY_COLUMN_HEADERS"])
 }
 
+// An event may have its type from a table's own column, or from a message of either kind.
+func TestSettings_Typed(t *testing.T) {
+	t.Parallel()
+	for _, typed := range []string{
+		"WALRELAY_MESSAGE_PREFIX=p", "WALRELAY_MESSAGE_BINARY_PREFIX=p", "WALRELAY_TABLE_COLUMNS=outbox: type=kind",
+	} {
+		_, r := configured(t, minimal("WALRELAY_COLUMN_TYPE=", "WALRELAY_FORMAT=cloudevents-binary",
+			"WALRELAY_TOPIC_BY_TYPE=Paid=bills", typed))
+		require.Equal(t, exitOK, r.code, r.stderr)
+	}
+}
+
 func TestSettings_EachRule(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing")
@@ -85,6 +97,11 @@ func TestSettings_EachRule(t *testing.T) {
 			"WALRELAY_FORMAT=cloudevents-binary: needs WALRELAY_COLUMN_TYPE",
 		},
 		{[]string{"WALRELAY_CLOUDEVENTS_SOURCE=:x"}, "WALRELAY_CLOUDEVENTS_SOURCE=:x: must be a URI reference"},
+		{[]string{"WALRELAY_CLOUDEVENTS_SOURCE=a b"}, "WALRELAY_CLOUDEVENTS_SOURCE=a b: must be a URI reference"},
+		{
+			[]string{"WALRELAY_FORMAT=cloudevents-structured", "WALRELAY_TOMBSTONE_ON_EMPTY=true"},
+			"WALRELAY_TOMBSTONE_ON_EMPTY=true: must be false with WALRELAY_FORMAT=cloudevents-structured",
+		},
 		{[]string{"WALRELAY_CLOUDEVENTS_CONTENT_TYPE="}, "WALRELAY_CLOUDEVENTS_CONTENT_TYPE=: must be a media type"},
 		{[]string{"WALRELAY_TABLE_COLUMNS=outbox"}, "WALRELAY_TABLE_COLUMNS=outbox: must list table: part=column"},
 		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: id"}, "must list part=column, each part once"},
@@ -155,6 +172,7 @@ func TestSettings_EachRule(t *testing.T) {
 		{[]string{"WALRELAY_TOPIC_REPLICATION=40000"}, "must be at most 32767"},
 		{[]string{"WALRELAY_ON_POISON=drop"}, "must be one of stop, dead-letter, skip"},
 		{[]string{"WALRELAY_DEAD_LETTER_TOPIC=a/b"}, "must be 1 to 249 of letters"},
+		{[]string{"WALRELAY_TOPIC=__consumer_offsets"}, "and no topic of Kafka's own"},
 		{[]string{"WALRELAY_TOPIC=t", "WALRELAY_DEAD_LETTER_TOPIC=t"}, "TOPIC=t: must not be WALRELAY_TOPIC"},
 		{[]string{"WALRELAY_TRANSACTION_INTERVAL=0s"}, "WALRELAY_TRANSACTION_INTERVAL=0s: must be more than 0s"},
 		{[]string{"WALRELAY_TRANSACTION_INTERVAL=30s"}, "must be less than half of WALRELAY_TRANSACTION_TIMEOUT=60s"},
@@ -276,7 +294,7 @@ func TestSettings_DocumentIsCurrent(t *testing.T) {
 	}
 	have, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, string(have), r.stdout, "run go test ./cmd/walrelay -update")
+	require.Equal(t, string(have), r.stdout, "run go test ./cmd/walrelay -run DocumentIsCurrent -update")
 	require.NotContains(t, r.stdout, "/tmp")
 }
 

@@ -40,7 +40,7 @@ func parseAdditional(entry string) (column string, placement sink.Placement, err
 	}
 	wrong := fmt.Errorf("must list column:header, column:envelope or column:partition, each with :name behind it "+
 		"if it is to be called otherwise; cannot read %q", entry)
-	if len(parts) < 2 || len(parts) > 3 || identifierFault(parts[0]) != nil {
+	if len(parts) < 2 || len(parts) > 3 || identifierFault(parts[0]) != nil || parts[len(parts)-1] == "" {
 		return "", placement, wrong
 	}
 	placement.Name = parts[len(parts)-1]
@@ -131,12 +131,13 @@ func (s *Settings) checkShape(f *faults) {
 	for _, b := range []*Bool{&s.ExpandNulls, &s.ExpandEmptyArrays} {
 		f.check(!b.Value || s.ExpandJSON.Value, &b.input, "needs %s=true", s.ExpandJSON.variable)
 	}
-	partitions := 0
+	partitions, members := 0, map[string]bool{"payload": true}
 	for _, p := range s.AdditionalColumns.Placements {
 		switch p.Place {
 		case sink.InEnvelope:
 			f.check(!raw, &s.AdditionalColumns.input, "needs %s=json or json-schema for an envelope", s.ValueFormat.variable)
-			f.check(p.Name != "payload", &s.AdditionalColumns.input, "must not put a second payload into the envelope")
+			f.check(!members[p.Name], &s.AdditionalColumns.input, "must not put a second %s into the envelope", p.Name)
+			members[p.Name] = true
 		case sink.InHeader:
 			taken := p.Name == "id" || strings.HasPrefix(p.Name, "walrelay-") ||
 				p.Name == "eventType" && s.ColumnType.Text != "" ||

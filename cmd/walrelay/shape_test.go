@@ -17,7 +17,7 @@ func TestAdditional(t *testing.T) {
 	require.Equal(t, []sink.Placement{
 		{Place: sink.InHeader, Name: "eventType"}, {Place: sink.AsPartition, Name: "n"}, {Place: sink.InEnvelope, Name: "b"},
 	}, a.Placements)
-	for _, wrong := range []string{"a", "a:", ":header", "a:body", "a:header:b:c", "a:header,"} {
+	for _, wrong := range []string{"a", "a:", ":header", "a:body", "a:header:b:c", "a:header,", "a:header: "} {
 		var a Additional
 		require.NoError(t, a.UnmarshalText([]byte(wrong)))
 		require.Error(t, a.err, wrong)
@@ -39,6 +39,7 @@ func TestSettings_Shape(t *testing.T) {
 		"must be raw with WALRELAY_FORMAT":          {"WALRELAY_FORMAT": "cloudevents-binary", "WALRELAY_KEY_FORMAT": "json"},
 		"must list column:header":                   {"WALRELAY_ADDITIONAL_COLUMNS": "a"},
 		"must be one of ignore, warn, error, fatal": {"WALRELAY_ON_UPDATE": "no"},
+		"second b": {"WALRELAY_VALUE_FORMAT": "json", "WALRELAY_ADDITIONAL_COLUMNS": "a:envelope:b,b:envelope"},
 		"second payload": {
 			"WALRELAY_VALUE_FORMAT": "json", "WALRELAY_ADDITIONAL_COLUMNS": "payload:envelope",
 		},

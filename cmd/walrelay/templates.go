@@ -13,7 +13,7 @@ func topicFault(text string) string {
 		return "must be a topic name with {column} fields: " + err.Error()
 	case len(template.Columns()) > 0:
 		return columnsFault(template.Template)
-	case !legalTopic(text):
+	case !sink.LegalTopic(text):
 		return topicRule
 	}
 	return ""

@@ -53,13 +53,22 @@ func (s *Settings) checkTopicRules(f *faults) {
 	for _, t := range []*Topics{&s.TopicMap, &s.TopicByType} {
 		for _, from := range slices.Sorted(maps.Keys(t.Values)) {
 			to := t.Values[from]
-			f.check(legalTopic(to), &t.input, "topic of %q "+topicRule, from)
+			f.check(sink.LegalTopic(to), &t.input, "topic of %q "+topicRule, from)
 			f.check(to != s.DeadLetterTopic.Text, &t.input, "topic of %q must not be %s", from, s.DeadLetterTopic.variable)
 			f.check(to != s.StateTopic.Text, &t.input, "topic of %q must not be %s", from, s.StateTopic.variable)
 		}
 	}
-	typed := s.ColumnType.Text != "" || s.MessagePrefix.Text != ""
-	f.check(typed || len(s.TopicByType.Values) == 0, &s.TopicByType.input, "needs %s", s.ColumnType.variable)
+	f.check(s.typed() || len(s.TopicByType.Values) == 0, &s.TopicByType.input, "needs %s", s.ColumnType.variable)
+}
+
+// typed says that there are events which may have a type.
+func (s *Settings) typed() bool {
+	for _, columns := range s.TableColumns.tables {
+		if columns["type"] != "" {
+			return true
+		}
+	}
+	return s.ColumnType.Text != "" || s.MessagePrefix.Text != "" || s.MessageBinaryPrefix.Text != ""
 }
 
 // topicRules is nil where the template alone decides.

@@ -98,19 +98,16 @@ func (s *Settings) checkTopics(f *faults) {
 	} else if template, err := sink.ParseTemplate(s.Topic.Text); err == nil {
 		s.checkTableColumns(f, template.Columns())
 	}
-	f.check(legalTopic(s.DeadLetterTopic.Text), &s.DeadLetterTopic.input, topicRule)
+	f.check(sink.LegalTopic(s.DeadLetterTopic.Text), &s.DeadLetterTopic.input, topicRule)
 	f.check(s.DeadLetterTopic.Text != s.Topic.Text, &s.DeadLetterTopic.input, "must not be %s", s.Topic.variable)
 	f.check(s.TopicReplication.Value <= 1<<15-1, &s.TopicReplication.input, "must be at most 32767")
 }
 
-const topicRule = "must be 1 to 249 of letters, digits, '.', '_' and '-', and neither '.' nor '..'"
-
-var topicName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`)
-
-func legalTopic(name string) bool { return topicName.MatchString(name) && name != "." && name != ".." }
+const topicRule = "must be 1 to 249 of letters, digits, '.', '_' and '-', neither '.' nor '..', " +
+	"and no topic of Kafka's own"
 
 func (s *Settings) checkTransactions(f *faults) {
-	f.check(legalTopic(s.StateTopic.Text), &s.StateTopic.input, topicRule)
+	f.check(sink.LegalTopic(s.StateTopic.Text), &s.StateTopic.input, topicRule)
 	f.check(s.StateTopic.Text != s.Topic.Text, &s.StateTopic.input, "must not be %s", s.Topic.variable)
 	f.check(s.StateTopic.Text != s.DeadLetterTopic.Text, &s.StateTopic.input, "must not be %s", s.DeadLetterTopic.variable)
 	f.check(s.TransactionInterval.Value > 0, &s.TransactionInterval.input, "must be more than 0s")
