@@ -20,6 +20,9 @@ type batch struct {
 
 	// firstSequence is the idempotence sequence of the first record; -1 until first sent.
 	firstSequence int32
+	// again: it was sent before, under the same sequence. It goes alone: those sent behind it since may be in the log
+	// while it is tried, and with more of them the broker would not remember it.
+	again bool
 	// ambiguous: an attempt ended without an answer, so the records may be in the log already.
 	ambiguous bool
 	plain     bool     // leaves uncompressed: compression could push it over the topic's limit

@@ -71,7 +71,7 @@ func (p *partition) sendable(s *sender, at time.Time) (bool, time.Time) {
 		return false, time.Time{}
 	}
 	if n := len(p.inFlight); n > 0 {
-		if n >= maxInFlight || p.sentBy != s || at.Sub(p.proven) > provenFor {
+		if n >= maxInFlight || p.sentBy != s || at.Sub(p.proven) > provenFor || p.inFlight[0].again {
 			return false, time.Time{}
 		}
 	}
@@ -85,7 +85,8 @@ func (p *partition) sendable(s *sender, at time.Time) (bool, time.Time) {
 func (p *partition) send(s *sender, order uint64) *batch {
 	b := p.queue[0]
 	p.queue = slices.Delete(p.queue, 0, 1)
-	if b.firstSequence < 0 {
+	b.again = b.firstSequence >= 0
+	if !b.again {
 		b.firstSequence = p.nextSequence
 		p.nextSequence = nextSequence(p.nextSequence, len(b.entries))
 	}

@@ -37,6 +37,13 @@ func TestPartition_IsProvenAnewAfterAnError(t *testing.T) {
 	require.Zero(t, first.firstSequence)
 	require.False(t, sendable(), "one until it is acknowledged")
 	p.proven = now()
+	require.False(t, sendable(), "what is sent again goes alone")
+	p.answered(first)
+	for order := range uint64(maxInFlight - 1) {
+		require.True(t, sendable())
+		p.answered(p.send(s, 20+order))
+	}
+	p.send(s, 30) // for the first time
 	require.True(t, sendable())
 	require.False(t, func() bool { ok, _ := p.sendable(&sender{}, now()); return ok }(), "another leader waits")
 	require.False(t, func() bool { ok, _ := p.sendable(s, now().Add(2*provenFor)); return ok }(), "proof ages")

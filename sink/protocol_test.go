@@ -131,6 +131,39 @@ func TestKafka_OneBatchUntilTheFirstAcknowledgement(t *testing.T) {
 	s.delivered(c.ListenAddrs(), "orders")
 }
 
+// The first of five batches times out although it is written, and its repeat is refused for a moment. Were others
+// sent beside the repeat, the broker would no longer know the batch.
+func TestKafka_RepeatIsStillKnown(t *testing.T) {
+	t.Parallel()
+	c := fakeKafka(t, kfake.SeedTopics(1, "orders"))
+	k := start(t, c.ListenAddrs(), smallBatches)
+	s := begin(t, k, checkpoint.Run{})
+	s.some("orders", 10)
+	s.settle()
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: kerr.RequestTimedOut, Count: 1})
+	release := make(chan struct{})
+	first := int32(-1)
+	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		switch sequence := batchesOf(req)[0].sequence; {
+		case first < 0:
+			first = sequence
+			c.SleepControl(func() { <-release })
+		case sequence == first:
+			c.DropControl()
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: kerr.NotEnoughReplicas, Count: 1})
+		}
+		return nil, nil, false
+	})
+	s.some("orders", 2000)
+	require.Eventually(t, func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return len(k.topics["orders"].partitions[0].inFlight) == maxInFlight
+	}, patience, time.Millisecond)
+	close(release)
+	s.delivered(c.ListenAddrs(), "orders")
+}
+
 func TestKafka_AnswersThatEndTheRun(t *testing.T) {
 	t.Parallel()
 	for _, e := range []*kerr.Error{
