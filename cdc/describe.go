@@ -15,8 +15,8 @@ func (s *Server) describe(ctx context.Context, rel *decoder.Relation) error {
 	if !s.cfg.Nullability {
 		return nil
 	}
-	rows, err := s.SQL.Query(ctx, `SELECT attname::text FROM pg_attribute
-		WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND attnotnull`, rel.OID)
+	rows, err := s.SQL.Query(ctx, `SELECT a.attname::text FROM pg_attribute a
+		WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped AND `+ColumnNotNull, rel.OID)
 	if err != nil {
 		return Diagnose(fmt.Errorf("describe relation: %w", err))
 	}

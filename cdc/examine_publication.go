@@ -20,6 +20,7 @@ func (e *examination) publicationChecks() []check {
 		checks = append(checks,
 			check{"partitions", object, func(ctx context.Context) error { return e.unloggedPartitions(ctx, m) }},
 			check{"nullable-columns", object, func(ctx context.Context) error { return e.nullableColumns(ctx, m) }},
+			check{"column-types", object, func(ctx context.Context) error { return e.columnTypes(ctx, m) }},
 			check{"replica-identity", object, func(ctx context.Context) error { return e.replicaIdentity(ctx, m) }},
 		)
 	}
@@ -183,7 +184,7 @@ func (e *examination) nullableColumns(ctx context.Context, m *decoder.Mapping) e
 		SELECT a.attname::text FROM pg_attribute a
 		JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relname = $2 AND a.attname = ANY ($3) AND a.attnum > 0 AND NOT a.attisdropped
-			AND NOT a.attnotnull ORDER BY a.attnum`, m.Schema, m.Table, m.NotNull())
+			AND NOT `+ColumnNotNull+` ORDER BY a.attnum`, m.Schema, m.Table, m.NotNull())
 	if err != nil {
 		return err
 	}

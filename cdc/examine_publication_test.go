@@ -73,6 +73,10 @@ func TestExamine_Publication(t *testing.T) {
 				CREATE PUBLICATION events_pub FOR TABLE events`,
 				"replica-identity", LevelFault, "no replica identity",
 			},
+			"bytea in the topic": {
+				0, "CREATE DOMAIN digest AS bytea; CREATE DOMAIN sum AS digest; ALTER TABLE events ALTER kind TYPE sum USING 'x'",
+				"column-types", LevelFault, "kind",
+			},
 			"nullable route": {
 				0, "ALTER TABLE events ALTER kind DROP NOT NULL",
 				"nullable-columns", LevelWarning, "kind",

@@ -42,7 +42,10 @@ func (s *Server) Preflight(ctx context.Context) (warnings []string, err error) {
 	if err := s.checkSchema(ctx); err != nil {
 		return nil, err
 	}
-	warnings = knownBugs(s.Version)
+	if warnings, err = s.byteaWarnings(ctx); err != nil {
+		return nil, err
+	}
+	warnings = append(warnings, knownBugs(s.Version)...)
 	if namesStandby(standbys, application) {
 		warnings = append(warnings, fmt.Sprintf("synchronous_standby_names = %q matches application_name %q: commits would "+
 			"wait for this stream; set another application_name or name the standbys", standbys, application))

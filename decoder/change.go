@@ -35,7 +35,7 @@ func (d *Decoder) decodeInsert(r *reader) Kind {
 		return 0
 	}
 	d.event.Extra, d.event.Relation = rel.extra, &rel.Relation
-	d.event.Fault, d.event.parts = rel.fault, rel.parts
+	d.event.Fault, d.event.Partial, d.event.parts = rel.fault, rel.partial, rel.parts
 	d.mapTuple(r, rel)
 	d.composeKey()
 	return KindEvent
@@ -174,11 +174,15 @@ func (d *Decoder) mapBytea(rel *relation, f field, text []byte) {
 		d.fault(rel, f, "is not in hex format: bytea_output must be hex")
 		return
 	}
-	n := hex.DecodedLen(len(text) - 2)
-	if d.scratch == nil || cap(d.scratch) < n || cap(d.scratch) > scratchKept {
-		d.scratch = make([]byte, n)
+	scratch := &d.scratch
+	if f.slot == slotKey {
+		scratch = &d.key
 	}
-	value := d.scratch[:n:n]
+	n := hex.DecodedLen(len(text) - 2)
+	if *scratch == nil || cap(*scratch) < n || cap(*scratch) > scratchKept {
+		*scratch = make([]byte, n)
+	}
+	value := (*scratch)[:n:n]
 	if _, err := hex.Decode(value, text[2:]); err != nil {
 		d.fault(rel, f, "is not valid hex") // the error quotes the value
 		return
@@ -201,6 +205,7 @@ func (d *Decoder) composeKey() {
 
 // fault keeps the first fault of the event.
 func (d *Decoder) fault(rel *relation, f field, reason string) {
+	d.event.Partial = d.event.Partial || f.slot.isContent()
 	if d.event.Fault == nil {
 		d.event.Fault = &ColumnError{Table: rel.name(), Column: quoted(rel.Columns[f.column].Name), Reason: reason}
 	}

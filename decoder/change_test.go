@@ -32,20 +32,22 @@ func TestInsert_Faults(t *testing.T) {
 	t.Parallel()
 	toast := byte('u')
 	tests := map[string]struct {
-		row   []any
-		fault string
+		row     []any
+		fault   string
+		partial bool
 	}{
-		"null id":           {[]any{nil, "order", "k", "T", "p"}, "column id of public.outbox is NULL"},
-		"null route":        {[]any{"1", nil, "k", "T", "p"}, "column aggregatetype of public.outbox is NULL"},
-		"the first of both": {[]any{nil, nil, "k", "T", "p"}, "column id of public.outbox is NULL"},
+		"null id":           {[]any{nil, "order", "k", "T", "p"}, "column id of public.outbox is NULL", false},
+		"null route":        {[]any{"1", nil, "k", "T", "p"}, "column aggregatetype of public.outbox is NULL", false},
+		"the first of both": {[]any{nil, nil, "k", "T", "p"}, "column id of public.outbox is NULL", false},
 		"toast in id": {
-			[]any{toast, "order", "k", "T", "p"}, "column id of public.outbox was sent as unchanged in an insert",
+			[]any{toast, "order", "k", "T", "p"}, "column id of public.outbox was sent as unchanged in an insert", false,
 		},
 		"toast in payload": {
-			[]any{"1", "order", "k", "T", toast}, "column payload of public.outbox was sent as unchanged in an insert",
+			[]any{"1", "order", "k", "T", toast}, "column payload of public.outbox was sent as unchanged in an insert", true,
 		},
+		"toast behind another": {[]any{"1", nil, "k", "T", toast}, "column aggregatetype of public.outbox is NULL", true},
 		"toast in an option": {
-			[]any{"1", "order", "k", toast, "p"}, "column type of public.outbox was sent as unchanged in an insert",
+			[]any{"1", "order", "k", toast, "p"}, "column type of public.outbox was sent as unchanged in an insert", false,
 		},
 	}
 	for name, test := range tests {
@@ -54,9 +56,11 @@ func TestInsert_Faults(t *testing.T) {
 			d := newDecoder()
 			feed(t, d, begin(commitLSN, committed, 1), outboxRelation(), insert(outboxOID, test.row...))
 			require.EqualError(t, d.Event().Fault, test.fault)
+			require.Equal(t, test.partial, d.Event().Partial)
 			require.Equal(t, "k", string(d.Event().Key))
 			feed(t, d, insert(outboxOID, "1", "order", "k", "T", "p"))
 			require.NoError(t, d.Event().Fault, "a fault is its row's own")
+			require.False(t, d.Event().Partial)
 		})
 	}
 }
@@ -83,7 +87,10 @@ func TestInsert_UnmappedColumnsAreSkipped(t *testing.T) {
 func TestInsert_Bytea(t *testing.T) {
 	t.Parallel()
 	cols := outboxColumns()
-	cols[2].typ, cols[4].typ = byteaOID, byteaOID
+	for i := range cols {
+		cols[i].typ = byteaOID
+	}
+	cols[1].typ = 0 // the route has to be text
 	tests := map[string]struct {
 		text, payload, fault string
 	}{
@@ -107,21 +114,31 @@ func TestInsert_Bytea(t *testing.T) {
 			d := newDecoder()
 			feed(t, d, begin(commitLSN, committed, 1), relation(outboxOID, "public", "outbox", cols...))
 			for range 2 {
-				wal := insert(outboxOID, `\x31`, "order", `\x41`, "T", test.text)
+				wal := insert(outboxOID, `\x31`, "order", `\x41`, `\x54`, test.text)
 				before := string(wal)
 				feed(t, d, wal)
 				ev := d.Event()
 				require.NotNil(t, ev.Payload)
 				require.Equal(t, test.payload, string(ev.Payload))
-				require.Equal(t, `\x41`, string(ev.Key), "only the payload is decoded")
+				require.Equal(t, `\x31\x54`, string(ev.ID)+string(ev.Type), "only payload and key are decoded")
+				require.Equal(t, "A", string(ev.Key))
+				require.Equal(t, test.fault != "", ev.Partial)
 				require.Equal(t, before, string(wal), "the input is left as it is")
 				if test.fault == "" {
 					require.NoError(t, ev.Fault)
 				} else {
 					require.EqualError(t, ev.Fault, test.fault)
 				}
+				wal = insert(outboxOID, `\x31`, "order", test.text, "T", `\x42`) // the same in the key
+				feed(t, d, wal)
+				require.Equal(t, test.payload, string(ev.Key))
+				require.Equal(t, "B", string(ev.Payload))
+				require.Equal(t, test.fault != "", ev.Partial)
+				if test.fault != "" {
+					require.EqualError(t, ev.Fault, strings.Replace(test.fault, "payload", "aggregateid", 1))
+				}
 			}
-			feed(t, d, insert(outboxOID, "1", "order", "k", "T", nil))
+			feed(t, d, insert(outboxOID, "1", "order", nil, "T", nil))
 			require.Nil(t, d.Event().Payload)
 			require.NoError(t, d.Event().Fault)
 		})
@@ -151,12 +168,12 @@ func TestInsert_SlicesCannotReachBeyond(t *testing.T) {
 
 func TestInsert_DoesNotAllocate(t *testing.T) {
 	cols := append(outboxColumns(), col{name: "headers"}, col{name: "unmapped"}, col{name: "created_at"})
-	cols[4].typ = byteaOID
+	cols[2].typ, cols[4].typ = byteaOID, byteaOID
 	d := newDecoder()
 	feed(t, d, begin(commitLSN, committed, 1), relation(outboxOID, "public", "outbox", cols...),
 		relation(9, "public", "other", col{name: "id"}))
 	require.NoError(t, d.Ignore(9))
-	event := insert(outboxOID, "1", "order", "k", "T", `\x`+strings.Repeat("00", 4096), "{}", "skipped", "2026-01-02")
+	event := insert(outboxOID, "1", "order", `\x6b`, "T", `\x`+strings.Repeat("00", 4096), "{}", "skipped", "2026-01-02")
 	foreign := insert(9, "1")
 	changed := deletion(9, 'K', "1")
 	allocs := testing.AllocsPerRun(1000, func() {

@@ -32,13 +32,14 @@ type Decoder struct {
 
 	relations map[uint32]*relation // by OID
 	last      *relation            // the one of the last look-up: rows come in runs
+	domains   map[uint32]uint32    // OIDs of domains, and of the types that they are over
 
 	commit  Commit
 	current *relation // of the last message
 	event   Event
 	message Message
 	scratch []byte
-	key     []byte // made by a template
+	key     []byte // made by a template, or decoded
 
 	envelopes []envelope // one for each prefix
 
@@ -50,7 +51,9 @@ const scratchKept = 1 << 20
 
 // New returns a decoder for one START_REPLICATION.
 func New(cfg Config) *Decoder {
-	d := &Decoder{cfg: cfg, relations: make(map[uint32]*relation), current: new(relation)}
+	d := &Decoder{
+		cfg: cfg, relations: make(map[uint32]*relation), domains: make(map[uint32]uint32), current: new(relation),
+	}
 	for _, m := range cfg.Messages {
 		d.envelopes = append(d.envelopes, newEnvelope(m))
 	}
@@ -95,7 +98,7 @@ func (d *Decoder) decode(r *reader) Kind {
 	case 'M':
 		return d.decodeMessage(r)
 	case 'Y':
-		return decodeType(r)
+		return d.decodeType(r)
 	case 'O':
 		return decodeOrigin(r)
 	case 'S', 'E', 'c', 'A', 'b', 'P', 'K', 'r', 'p':

@@ -72,7 +72,7 @@ func (d *Decoder) mapEnvelope(e *envelope, content []byte) {
 		d.mapMembers(e, content)
 	}
 	if d.event.Fault != nil {
-		d.event.Payload = content // no table has it, so a dead letter shall
+		d.event.Payload, d.event.Partial = content, true // no table has it, so a dead letter shall
 	}
 }
 

@@ -91,6 +91,8 @@ func TestEnvelope_Faults(t *testing.T) {
 		"null aggregate type":  {replaced(`"a"`, "null"), "aggregatetype", "is null"},
 		"number as id":         {replaced(`"e"`, "1"), "id", "is not a string"},
 		"object as key":        {replaced(`"k"`, "{}"), "aggregateid", "is not a string"},
+		"number as key":        {replaced(`"k"`, "7"), "aggregateid", "is not a string"},
+		"truth as key":         {replaced(`"k"`, "true"), "aggregateid", "is not a string"},
 		"number as time":       {"{" + good + `,"timestamp":1767355445123}`, "timestamp", "is not a string"},
 		"half a character":     {replaced(`"e"`, `"\ud800"`), "id", "holds half of a surrogate pair"},
 		"twice":                {"{" + good + `,"payload":{}}`, "payload", "is given twice"},
@@ -102,6 +104,7 @@ func TestEnvelope_Faults(t *testing.T) {
 			ev := envelope(t, test.content)
 			require.Equal(t, &decoder.MessageError{Prefix: "outbox", Member: test.member, Reason: test.reason}, ev.Fault)
 			require.Equal(t, test.content, string(ev.Payload), "kept for a dead letter")
+			require.True(t, ev.Partial)
 		})
 	}
 	ev := envelope(t, without(`"payload":{}`))

@@ -19,8 +19,8 @@ type Mapping struct {
 
 	// ID, Key, Payload, the Route columns and those of KeyTemplate must exist in the table.
 	ID, Key, Payload string
-	// KeyTemplate makes the key of several columns, and Key is empty then. Nil: none. A column that is NULL there, or
-	// of type bytea, is a fault: the rest would be the key of other events.
+	// KeyTemplate makes the key of several columns, and Key is empty then. Nil: none. A column that is NULL there is a
+	// fault: the rest would be the key of other events.
 	KeyTemplate *Template
 	// Type, Headers, Timestamp and the columns of the trace context are left out of the record when the table
 	// lacks them.
@@ -70,6 +70,18 @@ func (m *Mapping) NotNull() []string {
 	return append(append([]string{m.ID}, m.Route...), m.keyParts()...)
 }
 
+// Text lists the columns that must not be of type bytea, since the record has them in the middle of a text.
+func (m *Mapping) Text() []string { return slices.Concat(m.Route, m.keyParts()) }
+
+// Fault is the fault of an event that one of its columns, or members of its envelope, is to blame for. reason is a
+// predicate: "is NULL".
+func (m *Mapping) Fault(part, reason string) error {
+	if m.Prefix != "" {
+		return &MessageError{Prefix: m.Prefix, Member: part, Reason: reason}
+	}
+	return &ColumnError{Table: m.Name(), Column: quoted(part), Reason: reason}
+}
+
 func (m *Mapping) keyParts() []string {
 	if m.KeyTemplate == nil {
 		return nil
@@ -79,7 +91,8 @@ func (m *Mapping) keyParts() []string {
 
 // Event is one outbox insert or logical message, mapped. Its byte slices alias the decoder's input or scratch space
 // and are valid until the next Decode: copy what is kept. A nil slice is SQL NULL or a column that
-// is not there; an empty, non-nil slice is an empty value.
+// is not there; an empty, non-nil slice is an empty value. Payload and Key of type bytea are its bytes; any other
+// column is its text, which of bytea is hex.
 type Event struct {
 	Position checkpoint.Position
 	// CommitTime is the transaction's commit time on the server's clock.
@@ -107,4 +120,6 @@ type Event struct {
 	// It names columns, never values; the event is subject to the poison policy. The other fields
 	// hold what could be read; the payload of a message is then its whole content.
 	Fault error
+	// Partial says that key and payload are not those of the event, since Fault is about them, or about a message.
+	Partial bool
 }

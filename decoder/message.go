@@ -51,14 +51,6 @@ func (d *Decoder) envelope(prefix string) *envelope {
 	return nil
 }
 
-// decodeType reads the name of a column's type that is not built in. Text needs no types.
-func decodeType(r *reader) Kind {
-	r.uint32() // OID
-	r.string() // schema
-	r.string() // name
-	return KindType
-}
-
 // decodeOrigin reads where a replicated transaction came from. Every origin is streamed alike.
 func decodeOrigin(r *reader) Kind {
 	r.uint64() // commit LSN on the origin

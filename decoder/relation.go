@@ -20,7 +20,8 @@ type Relation struct {
 // Column is a column of a Relation. Dropped and unpublished columns are not among them.
 type Column struct {
 	Name string
-	// Type is the OID of the column's type, which may be a domain.
+	// Type is the OID of the column's type; for a domain over bytea, json, jsonb, uuid, bool, an integer, a floating-point
+	// number, a date or a timestamp, that type's.
 	Type uint32
 	// NotNull says that the column is declared so. The log does not tell: whoever needs it sets it.
 	NotNull bool
@@ -35,7 +36,9 @@ type relation struct {
 	route  [][]byte // Event.Route of every event of this relation: each row writes all that are there
 	parts  [][]byte // Event.parts, likewise
 	extra  [][]byte // Event.Extra, likewise
-	fault  error    // a required column is missing
+
+	fault   error // a required column is missing, or cannot be what it is mapped to
+	partial bool  // and the key or the payload is made of it
 }
 
 // field is a column that is mapped, and where it goes. A column may have several.
@@ -64,8 +67,8 @@ const (
 	slotKeyPart slot = 1 << 24
 )
 
-// byteaOID is the type OID of bytea, see pg_type.dat.
-const byteaOID = 17
+// isContent says that key or payload are made of it.
+func (s slot) isContent() bool { return s == slotKey || s == slotPayload || s >= slotKeyPart }
 
 // Bind says that inserts into the relation are events, as for a partition of an outbox table.
 // It holds until the relation is described again.
@@ -103,7 +106,7 @@ func (d *Decoder) decodeRelation(r *reader) Kind {
 	rel.Columns = make([]Column, n)
 	for i := range rel.Columns {
 		r.byte() // flags: part of the replica identity
-		rel.Columns[i] = Column{Name: r.string(), Type: r.uint32()}
+		rel.Columns[i] = Column{Name: r.string(), Type: d.baseType(r.uint32())}
 		r.uint32() // type modifier
 	}
 	if r.err != nil {
@@ -140,7 +143,7 @@ func (d *Decoder) relation(r *reader) *relation {
 // bind works out where the columns go, by name.
 func (rel *relation) bind(m *Mapping) {
 	rel.Mapping = m
-	rel.fields, rel.fault = nil, nil
+	rel.fields, rel.fault, rel.partial = nil, nil, false
 	rel.route = make([][]byte, len(m.Route))
 
 	const required, notNull = true, true
@@ -149,6 +152,7 @@ func (rel *relation) bind(m *Mapping) {
 	rel.add(m.Payload, slotPayload, required, !notNull)
 	for i, name := range m.Route {
 		rel.add(name, slotRoute+slot(i), required, notNull)
+		rel.text(name, slotRoute, "is of type bytea, and a part of a topic must be text")
 	}
 	rel.add(m.Type, slotType, !required, !notNull)
 	rel.add(m.Headers, slotHeaders, !required, !notNull)
@@ -172,12 +176,22 @@ func (rel *relation) addKeyParts(m *Mapping) {
 	}
 	for i, name := range columns {
 		rel.add(name, slotKeyPart+slot(i), true, true)
-		at := slices.IndexFunc(rel.Columns, func(c Column) bool { return c.Name == name && c.Type == byteaOID })
-		if at >= 0 && rel.fault == nil {
-			rel.fault = &ColumnError{
-				Table: rel.name(), Column: quoted(name), Reason: "is of type bytea, and a part of a key must be text",
-			}
-		}
+		rel.text(name, slotKeyPart, "is of type bytea, and a part of a key must be text")
+	}
+}
+
+// text makes a fault of a column of Mapping.Text that is none.
+func (rel *relation) text(name string, to slot, reason string) {
+	if slices.ContainsFunc(rel.Columns, func(c Column) bool { return c.Name == name && c.Type == byteaOID }) {
+		rel.blame(name, to, reason)
+	}
+}
+
+// blame keeps the first fault of the relation.
+func (rel *relation) blame(name string, to slot, reason string) {
+	rel.partial = rel.partial || to.isContent()
+	if rel.fault == nil {
+		rel.fault = &ColumnError{Table: rel.name(), Column: quoted(name), Reason: reason}
 	}
 }
 
@@ -192,10 +206,10 @@ func (rel *relation) add(name string, to slot, required, notNull bool) {
 			column:  i,
 			slot:    to,
 			notNull: notNull,
-			bytea:   to == slotPayload && rel.Columns[i].Type == byteaOID,
+			bytea:   (to == slotPayload || to == slotKey) && rel.Columns[i].Type == byteaOID,
 		})
-	case required && rel.fault == nil:
-		rel.fault = &ColumnError{Table: rel.name(), Column: quoted(name), Reason: "is missing"}
+	case required:
+		rel.blame(name, to, "is missing")
 	}
 }
 

@@ -55,6 +55,7 @@ func TestRelation_MissingColumn(t *testing.T) {
 			require.ErrorAs(t, d.Event().Fault, &fault)
 			require.Equal(t, &decoder.ColumnError{Table: "public.outbox", Column: name, Reason: "is missing"}, fault)
 			require.Equal(t, "v", string(d.Event().Type), "the rest of the row is there")
+			require.Equal(t, name == "aggregateid" || name == "payload", d.Event().Partial)
 
 			feed(t, d, outboxRelation(), insert(outboxOID, "v", "v", "v", "v", "v"))
 			require.NoError(t, d.Event().Fault, "once the column is back")

@@ -21,7 +21,8 @@ func NewRows(m *Mapping, columns []Column) *Rows {
 func (r *Rows) Event(values [][]byte) *Event {
 	rel, ev := &r.relation, &r.decoder.event
 	*ev = Event{
-		Mapping: rel.Mapping, Route: rel.route, Extra: rel.extra, Relation: &rel.Relation, parts: rel.parts, Fault: rel.fault,
+		Mapping: rel.Mapping, Route: rel.route, Extra: rel.extra, Relation: &rel.Relation, parts: rel.parts,
+		Fault: rel.fault, Partial: rel.partial,
 	}
 	for _, f := range rel.fields {
 		held := byte(valueText)

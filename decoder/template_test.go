@@ -53,6 +53,7 @@ func TestKeyTemplate(t *testing.T) {
 			} else {
 				require.Equal(t, test.key, string(logged.Key))
 			}
+			require.Equal(t, test.fault != "" && name != "null id", logged.Partial)
 
 			values := make([][]byte, len(test.row))
 			names := make([]decoder.Column, len(test.row))

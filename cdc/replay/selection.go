@@ -63,7 +63,8 @@ func describe(ctx context.Context, db *pgx.Conn, m *decoder.Mapping, s *Selectio
 	t := &table{mapping: m}
 	object := "table " + t.sql()
 	rows, err := db.Query(ctx, `
-		SELECT a.attname::text, a.atttypid, a.attnotnull, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
+		SELECT a.attname::text, `+cdc.ColumnType+", "+cdc.ColumnNotNull+`, format_type(a.atttypid, a.atttypmod)
+		FROM pg_attribute a
 		WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, t.sql())
 	if err != nil {
 		return nil, cdc.Diagnose(fmt.Errorf("read columns of %s: %w", object, err))
