@@ -27,7 +27,7 @@ const (
 	headerSourcePosition = "walrelay-source-position"
 	headerDeadTopic      = "walrelay-dead-letter-topic"
 	headerDeadReason     = "walrelay-dead-letter-reason"
-	// Key and value are the columns' bytes, without their format.
+	// Key and value are bytes of the columns, without their format, or of the whole message, or they are not all there.
 	headerDeadRaw = "walrelay-dead-letter-raw"
 	// The column as it was, when that was to blame.
 	headerDeadHeaders = "walrelay-dead-letter-headers"

@@ -34,7 +34,7 @@ func letterEvent(b *sarama.RecordBatch, r *sarama.Record) (*decoder.Event, error
 		case headerType:
 			ev.Type = h.Value
 		case headerDeadRaw:
-			ev.Fault = errors.New("the letter has the columns' bytes, and not the format of a record")
+			ev.Fault = errors.New("the letter has bytes of the row or message, and not the key and value of a record")
 		case headerDeadHeaders:
 			refused = h.Value
 		case headerDeadTracing:

@@ -373,6 +373,7 @@ func TestPoison_Faults(t *testing.T) {
 		"span reserved": func(ev *decoder.Event) { ev.SpanContext = []byte(`walrelay-stream=x`) },
 		"span nameless": func(ev *decoder.Event) { ev.SpanContext = []byte(`=x`) },
 		"fault":         func(ev *decoder.Event) { ev.Fault, ev.Route = fmt.Errorf("column id is NULL"), nil },
+		"partial":       func(ev *decoder.Event) { ev.Fault, ev.Partial = fmt.Errorf("column key is missing"), true },
 	}
 	for name, spoil := range faults {
 		t.Run(name, func(t *testing.T) {
@@ -391,6 +392,11 @@ func TestPoison_Faults(t *testing.T) {
 				raw, _ := header(letter, headerDeadHeaders)
 				require.True(t, bytes.HasPrefix([]byte(raw), []byte(`{`)))
 			}
+			_, raw := header(letter, headerDeadRaw)
+			require.Equal(t, name == "partial", raw, "it is not to be published")
+			back, err := lettersOf(t, k).Read(t.Context(), s.poison[0].Position)
+			require.NoError(t, err)
+			require.Equal(t, raw, back.Fault != nil)
 			if strings.HasPrefix(name, "span") {
 				require.Contains(t, s.poison[0].Reason, "span context: ")
 				raw, _ := header(letter, headerDeadTracing)

@@ -114,6 +114,8 @@ func (k *Kafka) record(seq uint64, ev *decoder.Event) (entry, content, string) {
 	}
 	if k.shaper != nil {
 		fault = k.shape(ev, &e, &c, fault)
+	} else if ev.Partial {
+		k.markRaw(&c)
 	}
 	constant, extra := k.constant, 0
 	if e.commit == noCommit() {
@@ -159,12 +161,21 @@ func (k *Kafka) shape(ev *decoder.Event, e *entry, c *content, fault string) str
 	if fault == "" {
 		k.headers, fault = k.shaper.apply(ev, e, c, k.headers)
 	}
+	c.headers = k.headers
 	if fault != "" {
 		c.key, c.value = ev.Key, ev.Payload
-		k.headers = appendHeader(k.headers, []byte(headerDeadRaw), []byte{})
+		k.markRaw(c)
 	}
-	c.headers = k.headers
 	return fault
+}
+
+// markRaw says in a record's headers that key and value are not those of the event.
+func (k *Kafka) markRaw(c *content) {
+	if c.headers == nil {
+		k.headers = k.headers[:0]
+	}
+	k.headers = appendHeader(k.headers, []byte(headerDeadRaw), []byte{})
+	c.headers = k.headers
 }
 
 // errReserved names no names, since those are a row's.

@@ -158,6 +158,105 @@ func TestShape_PartitionAndPoison(t *testing.T) {
 	require.Equal(t, map[string]bool{"c": false, "d": true, "e": true}, raw)
 }
 
+// What no format can hold is told by its column, or its member where there is none, and never by its value.
+func TestShape_Faults(t *testing.T) {
+	t.Parallel()
+	template, err := ParseTemplate("orders")
+	require.NoError(t, err)
+	json, text := decoder.MessageMapping("app.json", nil), func(b *[]byte, value string) { *b = []byte(value) }
+	binary := decoder.BinaryMapping("app.binary", nil)
+	message := func(m *decoder.Mapping) func(*decoder.Event) {
+		return func(ev *decoder.Event) { ev.Mapping, ev.Relation, ev.Extra = m, nil, nil }
+	}
+	for name, c := range map[string]struct {
+		shape  Shape
+		change func(*decoder.Event)
+		fault  string
+	}{
+		"key": {
+			Shape{Key: JSON}, func(ev *decoder.Event) {
+				ev.Relation.Columns[1].Type = 1114
+				text(&ev.Key, "infinity")
+			}, "column key of public.outbox holds a value that Kafka Connect has no form for",
+		},
+		"key and schema": {
+			Shape{Key: JSONSchema}, func(ev *decoder.Event) {
+				ev.Relation.Columns[1].Type = 25
+				text(&ev.Key, "\xff")
+			}, "column key of public.outbox is not UTF-8",
+		},
+		"payload": {
+			Shape{Value: JSON},
+			func(ev *decoder.Event) { text(&ev.Payload, "{\"\xff\":1}") },
+			"column payload of public.outbox is not UTF-8",
+		},
+		"payload to be expanded": {
+			Shape{Value: JSON, Expand: &connect.Expansion{}},
+			func(ev *decoder.Event) { text(&ev.Payload, "{\"\xff\":1}") },
+			"column payload of public.outbox is not UTF-8",
+		},
+		"header": {
+			Shape{Additional: places(InHeader, InHeader)},
+			func(ev *decoder.Event) { text(&ev.Extra[2], "infinity") },
+			"column at of public.outbox holds a value that Kafka Connect has no form for",
+		},
+		"envelope": {
+			Shape{Value: JSON, Additional: places(InEnvelope, InEnvelope)},
+			func(ev *decoder.Event) { text(&ev.Extra[0], "\xff") }, "column kind of public.outbox is not UTF-8",
+		},
+		"key of a message": {
+			Shape{Key: JSON}, func(ev *decoder.Event) {
+				message(binary)(ev)
+				text(&ev.Key, "\xff")
+			}, `member aggregateid of a message "app.binary" is not UTF-8`,
+		},
+		"key and schema of a message": {
+			Shape{Key: JSONSchema}, func(ev *decoder.Event) {
+				message(json)(ev)
+				text(&ev.Key, "\xff")
+			}, `member aggregateid of a message "app.json" is not UTF-8`,
+		},
+		"payload of a message": {
+			Shape{Value: JSON}, func(ev *decoder.Event) {
+				message(json)(ev)
+				text(&ev.Payload, "\"\xff\"")
+			}, `member payload of a message "app.json" is not UTF-8`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ev := &decoder.Event{}
+			shaped("id", c.change)(ev)
+			if c.shape.Additional == nil {
+				ev.Mapping.Extra, ev.Extra = nil, nil
+			}
+			rec := NewPreview(&Config{Stream: "s", Topic: template, Shape: &c.shape}).Record(ev)
+			require.EqualError(t, rec.Fault, c.fault)
+			require.Equal(t, []any{ev.Key, ev.Payload}, []any{rec.Key, rec.Value}, "as they came")
+			require.Equal(t, headerDeadRaw, rec.Headers[len(rec.Headers)-1].Name)
+		})
+	}
+}
+
+// A key of bytes is bytes, and in JSON base64, as Kafka Connect has it.
+func TestShape_KeyOfBytes(t *testing.T) {
+	t.Parallel()
+	template, err := ParseTemplate("orders")
+	require.NoError(t, err)
+	for format, want := range map[Format]string{
+		Raw: "\x00\xff", JSON: `"AP8="`, JSONSchema: `{"schema":{"type":"bytes","optional":true},"payload":"AP8="}`,
+	} {
+		ev := &decoder.Event{}
+		shaped("id", func(ev *decoder.Event) {
+			ev.Relation.Columns[1].Type = 17
+			ev.Mapping.Extra, ev.Extra, ev.Key = nil, nil, []byte("\x00\xff")
+		})(ev)
+		rec := NewPreview(&Config{Stream: "s", Topic: template, Shape: &Shape{Key: format}}).Record(ev)
+		require.NoError(t, rec.Fault)
+		require.Equal(t, want, string(rec.Key))
+	}
+}
+
 // Messages have no columns: their payload is text, or bytes in a binary envelope. What was read from a dead letter is
 // left alone.
 func TestShape_WithoutATable(t *testing.T) {

@@ -13,8 +13,9 @@ type shaper struct {
 	Shape
 	envelope bool
 
-	// What is known of the columns of one table, by its last description.
-	relation     *decoder.Relation
+	// What is known of the columns of one table, by its last description, or of the messages of one prefix.
+	mapping      *decoder.Mapping
+	relation     *decoder.Relation // nil for messages
 	key, payload column
 	extra        []column
 
@@ -37,22 +38,22 @@ func newShaper(s *Shape) *shaper {
 }
 
 // describeMessages is for what comes without a table.
-func (s *shaper) describeMessages(binary bool) {
-	s.key = column{name: "aggregateid", optional: true, present: true}
-	s.payload = column{name: "payload", kind: connect.JSON, optional: true, present: true}
-	if binary {
+func (s *shaper) describeMessages(m *decoder.Mapping) {
+	s.key = column{name: m.Key, optional: true, present: true}
+	s.payload = column{name: m.Payload, kind: connect.JSON, optional: true, present: true}
+	if m.Binary {
 		s.payload.kind = connect.Bytes
 	}
 }
 
 // describe looks the columns of an event's table up, once for each description of it.
 func (s *shaper) describe(ev *decoder.Event) {
-	if s.relation == ev.Relation && s.relation != nil {
+	if s.mapping == ev.Mapping && s.relation == ev.Relation {
 		return
 	}
-	s.relation, s.extra = ev.Relation, s.extra[:0]
+	s.mapping, s.relation, s.extra = ev.Mapping, ev.Relation, s.extra[:0]
 	if s.relation == nil {
-		s.describeMessages(ev.Mapping.Binary)
+		s.describeMessages(s.mapping)
 		return
 	}
 	find := func(name string) column {
@@ -63,8 +64,11 @@ func (s *shaper) describe(ev *decoder.Event) {
 		c := s.relation.Columns[i]
 		return column{name: name, kind: connect.KindOf(c.Type), optional: !c.NotNull, present: true}
 	}
-	s.key, s.payload = find(ev.Mapping.Key), find(ev.Mapping.Payload)
-	for _, name := range ev.Mapping.Extra {
+	s.key, s.payload = find(s.mapping.Key), find(s.mapping.Payload)
+	if template := s.mapping.KeyTemplate; template != nil {
+		s.key.name = template.String() // a fault tells it
+	}
+	for _, name := range s.mapping.Extra {
 		s.extra = append(s.extra, find(name))
 	}
 }
@@ -79,7 +83,7 @@ func (s *shaper) apply(ev *decoder.Event, e *entry, c *content, headers []byte) 
 	if s.Key != Raw {
 		var err error
 		if s.keyText, err = s.appendKey(s.keyText[:0], c.key); err != nil {
-			return headers, s.reason(s.key, err)
+			return headers, reason(ev, s.key, err)
 		}
 		c.key = s.keyText
 	}
@@ -100,8 +104,8 @@ func (s *shaper) apply(ev *decoder.Event, e *entry, c *content, headers []byte) 
 	return headers, ""
 }
 
-func (s *shaper) reason(c column, err error) string {
-	return "column " + c.name + " of " + s.relation.Mapping.Name() + " " + err.Error()
+func reason(ev *decoder.Event, c column, err error) string {
+	return ev.Mapping.Fault(c.name, err.Error()).Error()
 }
 
 // javaBlank says that Java's String.trim leaves nothing of text.
@@ -111,10 +115,10 @@ func javaBlank(text []byte) bool {
 
 func (s *shaper) appendKey(dst, text []byte) ([]byte, error) {
 	if s.Key == JSON {
-		return s.key.kind.AppendJSON(dst, text, false)
+		return s.key.kind.AppendJSON(dst, text, true)
 	}
 	dst = s.key.kind.AppendSchema(append(dst, `{"schema":`...), s.key.optional)
-	dst, err := s.key.kind.AppendJSON(append(dst, `},"payload":`...), text, false)
+	dst, err := s.key.kind.AppendJSON(append(dst, `},"payload":`...), text, true)
 	return append(dst, '}'), err
 }
 
@@ -129,13 +133,13 @@ func (s *shaper) place(ev *decoder.Event, e *entry, headers []byte) ([]byte, str
 		case p.Place == InHeader:
 			value, err := column.kind.AppendText([]byte{}, text, false) // which is null only if text is
 			if err != nil {
-				return headers, s.reason(column, err)
+				return headers, reason(ev, column, err)
 			}
 			headers = appendHeader(headers, []byte(p.Name), value)
 		case p.Place == AsPartition && text != nil:
 			n, err := parsePartition(text)
 			if err != nil {
-				return headers, s.reason(column, err)
+				return headers, reason(ev, column, err)
 			}
 			e.partition = n + 1
 		}
@@ -151,7 +155,7 @@ func (s *shaper) appendValue(ev *decoder.Event) string {
 		s.value = append(s.value, `{"payload":`...)
 	}
 	if err := s.appendPayload(ev.Payload); err != nil {
-		return s.reason(s.payload, err)
+		return reason(ev, s.payload, err)
 	}
 	if s.envelope {
 		if fault := s.appendEnvelope(ev); fault != "" {
@@ -190,7 +194,7 @@ func (s *shaper) appendEnvelope(ev *decoder.Event) string {
 		s.value = append(connect.AppendString(append(s.value, ','), []byte(p.Name)), ':')
 		var err error
 		if s.value, err = column.kind.AppendJSON(s.value, ev.Extra[i], false); err != nil {
-			return s.reason(column, err)
+			return reason(ev, column, err)
 		}
 	}
 	s.value = append(s.value, '}')

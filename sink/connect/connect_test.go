@@ -78,6 +78,18 @@ func TestKind_Values(t *testing.T) {
 	}
 }
 
+// What is not UTF-8 is no JSON; a header may be any bytes.
+func TestKind_NotUTF8(t *testing.T) {
+	t.Parallel()
+	for _, k := range []Kind{Text, JSON, UUID} {
+		_, err := k.AppendJSON(nil, []byte("{\xff}"), false)
+		require.ErrorIs(t, err, ErrText)
+		got, err := k.AppendText(nil, []byte("{\xff}"), false)
+		require.NoError(t, err)
+		require.Equal(t, "{\xff}", string(got))
+	}
+}
+
 func TestExpansion(t *testing.T) {
 	t.Parallel()
 	const (
@@ -112,6 +124,7 @@ func TestExpansion(t *testing.T) {
 		require.Equal(t, c.values, string(values))
 	}
 	for _, text := range []string{
+		"{\"a\":\"\xff\"}",
 		``, ` {}`, `[1]`, `"s"`, `{"a"`, `{"a":[1,"x"]}`, `{"a":[1,2.0]}`, `{"a":[null]}`, `{"a":[[]]}`, `{"":1}`,
 		`{"a":12345678901234567890}`, `{"a":[{"b":1},{"b":"c"}]}`, `{"a":[{"b":1},{"c":1},null]}`, `{"a":[[1],["x"]]}`,
 	} {

@@ -1,13 +1,16 @@
 package connect
 
-import "strconv"
+import (
+	"strconv"
+	"unicode/utf8"
+)
 
 // Append expands text, the payload of a row: it appends its schema to schemas, without the brace that ends it, and its
 // value to values. It reports false, and appends nothing, for what stays a string: no object of JSON, or one for
 // which there is no schema (an array of several kinds, a whole number beyond 64 bits, an empty name), or that is beyond
 // the limits of parse, or of mostExpanded.
 func (x Expansion) Append(schemas, values, text []byte, name string) ([]byte, []byte, bool) {
-	if len(text) == 0 || text[0] != '{' {
+	if len(text) == 0 || text[0] != '{' || !utf8.Valid(text) { // what is not UTF-8 would be replaced
 		return schemas, values, false
 	}
 	document, err := parse(text)

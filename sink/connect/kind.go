@@ -3,7 +3,7 @@ package connect
 // Kind is how the values of a column's type are held in Kafka Connect.
 type Kind uint8
 
-// The kinds. Types that are none of the others, and domains, are Text: their text as PostgreSQL prints it.
+// The kinds. Types that are none of the others are Text: their text as PostgreSQL prints it.
 const (
 	Text      Kind = iota // string
 	JSON                  // string, io.debezium.data.Json
@@ -20,7 +20,8 @@ const (
 	Timestamp             // int64, io.debezium.time.MicroTimestamp: microseconds since 1970
 )
 
-// KindOf returns the kind of a type by its OID, see pg_type.dat.
+// KindOf returns the kind of a type by its OID, see pg_type.dat. Debezium treats a domain as the type that it is over,
+// so that one's OID is wanted.
 func KindOf(oid uint32) Kind {
 	switch oid {
 	case 114, 3802:

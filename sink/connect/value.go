@@ -7,11 +7,16 @@ import (
 	"errors"
 	"strconv"
 	"time"
+	"unicode/utf8"
 )
 
 // ErrValue is returned for a text that is no value of its kind, or none that Kafka Connect can hold: an infinite
 // timestamp, for one. It does not quote the text.
 var ErrValue = errors.New("holds a value that Kafka Connect has no form for")
+
+// ErrText is returned for a text that no JSON can hold, as a database without an encoding may have it. It does not
+// quote the text.
+var ErrText = errors.New("is not UTF-8")
 
 // AppendJSON appends a value, given as PostgreSQL prints it, as JsonConverter writes it; nil is null. A Bytes value is
 // given in hex format, or as its bytes when decoded is set.
@@ -21,6 +26,9 @@ func (k Kind) AppendJSON(dst, text []byte, decoded bool) ([]byte, error) {
 	}
 	switch k {
 	case Text, JSON, UUID:
+		if !utf8.Valid(text) {
+			return dst, ErrText
+		}
 		return AppendString(dst, text), nil
 	case Zoned, Bytes:
 		dst = append(dst, '"')
