@@ -17,10 +17,10 @@ type Settings struct {
 
 	Tables            Tables `group:"Tables" default:"public.outbox" help:"Outbox tables, comma-separated SQL names: double quotes where SQL needs them; without a schema: public."`
 	ColumnID          Text   `group:"Tables" default:"id" help:"Column of the event id, unique and not NULL. Columns are named as in the catalog, without quotes."`
-	ColumnKey         Text   `group:"Tables" default:"aggregateid" help:"Column of the record key; events of a key stay in order."`
+	ColumnKey         Text   `group:"Tables" default:"aggregateid" help:"Column of the record key, whose bytes are sent if it is bytea and else its text; events of a key stay in order."`
 	KeyTemplate       Text   `group:"Tables" help:"Record key made of several columns, in place of WALRELAY_COLUMN_KEY: {tenant}:{order}. A column that is NULL there makes the event undeliverable."`
 	ColumnType        Text   `group:"Tables" default:"type" help:"Column of the event type, sent as a header if the table has it. Empty: none."`
-	ColumnPayload     Text   `group:"Tables" default:"payload" help:"Column of the record value, sent byte for byte."`
+	ColumnPayload     Text   `group:"Tables" default:"payload" help:"Column of the record value, sent byte for byte, likewise."`
 	ColumnHeaders     Text   `group:"Tables" default:"headers" help:"JSON column of further headers, if the table has it. Empty: none."`
 	ColumnTimestamp   Text   `group:"Tables" help:"Column of the record timestamp. Unset: the commit time."`
 	ColumnTraceparent Text   `group:"Tables" default:"traceparent" help:"Column of the W3C trace context, sent as a header if the table has it. Empty: none."`

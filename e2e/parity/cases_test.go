@@ -11,7 +11,13 @@ const tables = `
 		payload bytea NOT NULL, at timestamp);
 	CREATE TABLE outbox_expand (id uuid PRIMARY KEY, aggregatetype text NOT NULL, aggregateid text,
 		type text, payload text);
-	CREATE PUBLICATION dbz_publication FOR TABLE outbox_json, outbox_text, outbox_bytea, outbox_expand`
+	CREATE DOMAIN digest AS bytea; CREATE DOMAIN digest_of AS digest; CREATE DOMAIN document AS jsonb;
+	CREATE DOMAIN amount AS int NOT NULL; CREATE DOMAIN label AS varchar(40); CREATE DOMAIN moment AS timestamptz;
+	CREATE DOMAIN ratio AS double precision; CREATE DOMAIN identity AS uuid; CREATE DOMAIN flag AS bool;
+	CREATE DOMAIN stamp AS timestamp; CREATE DOMAIN calendar AS date;
+	CREATE TABLE outbox_domain (id identity PRIMARY KEY, aggregatetype label NOT NULL, aggregateid digest_of, type label,
+		payload document, n amount, zoned moment, double ratio, ref identity, bin digest, flag flag, at stamp, day calendar);
+	CREATE PUBLICATION dbz_publication FOR TABLE outbox_json, outbox_text, outbox_bytea, outbox_expand, outbox_domain`
 
 type options = map[string]string
 
@@ -35,6 +41,7 @@ const (
 var (
 	rawText  = options{"key.converter": stringConverter, "value.converter": stringConverter}
 	rawBytes = options{"key.converter": stringConverter, "value.converter": bytesConverter}
+	rawKey   = options{"key.converter": bytesConverter, "value.converter": stringConverter}
 	plain    = options{
 		"key.converter": jsonConverter, "key.converter.schemas.enable": "false",
 		"value.converter": jsonConverter, "value.converter.schemas.enable": "false",
@@ -43,6 +50,10 @@ var (
 )
 
 const (
+	domainsPlaced = "type:header:eventType,n:header,zoned:header,double:header,ref:header,bin:header,flag:header," +
+		"at:header,day:header"
+	domainsEnveloped = "type:envelope:eventType,n:envelope,zoned:envelope,double:envelope,ref:envelope,bin:envelope," +
+		"flag:envelope,at:envelope,day:envelope"
 	placed = "type:header:eventType,n:header,at:header,zoned:header,big:header,small:header,flag:header," +
 		"double:header,single:header,day:header,bin:header,doc:header,ref:header"
 	enveloped = "type:envelope:eventType,n:envelope,at:envelope,zoned:envelope:when it was,big:envelope,small:envelope," +
@@ -131,6 +142,22 @@ var cases = []parity{
 		router: options{"table.fields.additional.placement": enveloped},
 		walrelay: jsonFormats("json-schema", "WALRELAY_ADDITIONAL_COLUMNS", enveloped,
 			"WALRELAY_SCHEMA_PREFIX", "schema_envelope"),
+	},
+	{
+		name: "domains", table: "outbox_domain", converters: rawKey, spread: true,
+		router:   options{"table.fields.additional.placement": domainsPlaced},
+		walrelay: options{"WALRELAY_ADDITIONAL_COLUMNS": domainsPlaced},
+	},
+	{
+		name: "domains_json", table: "outbox_domain", converters: plain,
+		router:   options{"table.fields.additional.placement": domainsEnveloped},
+		walrelay: jsonFormats("json", "WALRELAY_ADDITIONAL_COLUMNS", domainsEnveloped),
+	},
+	{
+		name: "domains_schema", table: "outbox_domain", converters: described,
+		router: options{"table.fields.additional.placement": domainsEnveloped},
+		walrelay: jsonFormats("json-schema", "WALRELAY_ADDITIONAL_COLUMNS", domainsEnveloped,
+			"WALRELAY_SCHEMA_PREFIX", "domains_schema"),
 	},
 	{
 		name: "envelope_expanded", table: "outbox_expand", converters: described,

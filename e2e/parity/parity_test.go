@@ -109,8 +109,13 @@ func insert(t *testing.T, db *testenv.Database) map[string]int {
 	db.Exec(t, `INSERT INTO outbox_json (id, aggregatetype, type, n) VALUES (gen_random_uuid(), 'orders', '', 1)`)
 	db.Exec(t, `INSERT INTO outbox_bytea VALUES (1, 'orders', 1, 'x', '\x00ff41', '2020-01-02 03:04:05.9999'),
 		(2, 'orders', -2, 'x', '\x', '2020-01-02 03:04:05'), (3, 'invoices', NULL, 'x', '\x7b7d', '2020-01-02 03:04:05')`)
+	db.Exec(t, `INSERT INTO outbox_domain VALUES
+		(gen_random_uuid(), 'orders', '\x00ff41', 'made', '{"bb": 1, "a": 1.10}', 7,
+			'2020-01-02 05:04:05.5+02', 1e21, gen_random_uuid(), '\x00ff', true, '2020-01-02 03:04:05.678901', '1969-12-31'),
+		(gen_random_uuid(), 'orders', '\x', NULL, '[1]', -1, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+		(gen_random_uuid(), 'orders', NULL, '', NULL, 0, NULL, 0.1, NULL, '\x', false, NULL, NULL)`)
 	rows := map[string]int{}
-	for _, table := range []string{"outbox_json", "outbox_text", "outbox_bytea", "outbox_expand"} {
+	for _, table := range []string{"outbox_json", "outbox_text", "outbox_bytea", "outbox_expand", "outbox_domain"} {
 		var n int
 		require.NoError(t, db.QueryRow(t, "SELECT count(*) FROM "+table).Scan(&n))
 		rows[table] = n
