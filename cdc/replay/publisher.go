@@ -28,6 +28,8 @@ type Publisher struct {
 	first   uint64    // sequence of the queue's first
 	ordinal uint64    // of the last event
 	attempt int
+
+	unflushed bool // events were published since the last Flush
 }
 
 type pending struct {
@@ -79,11 +81,12 @@ func (p *Publisher) publish(i int) {
 	ev := p.queue[i].kept.Event()
 	p.sink.Publish(p.first+uint64(i), ev)
 	p.sink.Reached(ev.Position.LSN)
+	p.unflushed = true
 }
 
 // wait takes mail until more says that it is enough. There is a run when it returns nil.
 func (p *Publisher) wait(ctx context.Context, more func() bool) error {
-	for flushed := false; ; flushed = true {
+	for {
 		if err := p.begin(ctx); err != nil {
 			return err
 		}
@@ -94,8 +97,9 @@ func (p *Publisher) wait(ctx context.Context, more func() bool) error {
 		if !more() {
 			return ctx.Err()
 		}
-		if !flushed {
+		if p.unflushed {
 			p.sink.Flush()
+			p.unflushed = false
 		}
 		p.sink.Full()
 		select {
@@ -123,7 +127,7 @@ func (p *Publisher) begin(ctx context.Context) error {
 		}
 		p.mailbox, p.first = mailbox, 1
 		for i := range p.queue {
-			p.queue[i].settled = false
+			p.queue[i].settled, p.queue[i].refused = false, nil
 			p.publish(i)
 		}
 	}
