@@ -13,7 +13,7 @@ import (
 // the stream, so that a key's older events precede its newer ones. What it publishes has no position.
 type Backfill interface {
 	// Plan writes down that there is to be one. It is called before the slot is created, so that a crash
-	// in between is no gap.
+	// in between is no gap; by instances that start together, also when another has created it meanwhile.
 	Plan(ctx context.Context) error
 	// Due reports whether one was planned that is not finished.
 	Due(ctx context.Context) (bool, error)

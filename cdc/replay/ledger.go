@@ -57,28 +57,40 @@ func OpenLedger(ctx context.Context, cfg *cdc.Config) (*Ledger, error) {
 // Close closes the connection, and gives up every replay that is held.
 func (l *Ledger) Close(ctx context.Context) error { return l.db.Close(ctx) }
 
-// Begin writes a new replay down. One of that name that is done already is begun anew with again.
-func (l *Ledger) Begin(ctx context.Context, r *Record, again bool) error {
-	selection, err := json.Marshal(selectionDocument{r.Selection, r.Tables})
-	if err != nil {
-		return fmt.Errorf("record replay: %w", err)
-	}
-	tag, err := l.db.Exec(ctx, `
-		INSERT INTO walrelay.replays AS r (stream, name, selection, state) VALUES ($1, $2, $3, 'planned')
-		ON CONFLICT (stream, name) DO UPDATE
-		SET selection = excluded.selection, state = 'planned', at_table = NULL, at_value = NULL, published = 0,
-			refused = 0, requested_by = current_user, started_at = now(), updated_at = now()
-		WHERE $4`, l.stream, r.Name, selection, again)
-	if err != nil {
-		return cdc.Diagnose(fmt.Errorf("record replay: %w", err))
-	}
-	if tag.RowsAffected() == 0 {
-		return &cdc.FatalError{
+// Begin writes a new replay down.
+func (l *Ledger) Begin(ctx context.Context, r *Record) error {
+	written, err := l.write(ctx, r, "VALUES ($1, $2, $3, 'planned') ON CONFLICT (stream, name) DO NOTHING")
+	if err == nil && !written {
+		err = &cdc.FatalError{
 			Object: fmt.Sprintf("replay %q", r.Name), Problem: "was begun before",
 			Remedy: "`walrelay replay resume " + r.Name + "`, or choose another name",
 		}
 	}
-	return nil
+	return err
+}
+
+// Plan writes down a replay of what comes before a slot that is yet to be created, or plans it anew. When the
+// slot is there it does nothing: who has created it has planned before, and may be through by now.
+func (l *Ledger) Plan(ctx context.Context, r *Record, slot string) error {
+	_, err := l.write(ctx, r, `SELECT $1, $2, $3::jsonb, 'planned'
+		WHERE NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $4)
+		ON CONFLICT (stream, name) DO UPDATE
+		SET selection = excluded.selection, state = 'planned', at_table = NULL, at_value = NULL, published = 0,
+			refused = 0, requested_by = current_user, started_at = now(), updated_at = now()`, slot)
+	return err
+}
+
+func (l *Ledger) write(ctx context.Context, r *Record, what string, args ...any) (written bool, err error) {
+	selection, err := json.Marshal(selectionDocument{r.Selection, r.Tables})
+	if err != nil {
+		return false, fmt.Errorf("record replay: %w", err)
+	}
+	tag, err := l.db.Exec(ctx, "INSERT INTO walrelay.replays (stream, name, selection, state) "+what,
+		append([]any{l.stream, r.Name, selection}, args...)...)
+	if err != nil {
+		return false, cdc.Diagnose(fmt.Errorf("record replay: %w", err))
+	}
+	return tag.RowsAffected() > 0, nil
 }
 
 // Hold takes a replay for this connection until it is closed, since two that publish the same rows would

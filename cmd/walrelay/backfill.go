@@ -23,10 +23,10 @@ var _ cdc.Backfill = (*backfill)(nil)
 // Plan implements cdc.Backfill.
 func (b *backfill) Plan(ctx context.Context) error {
 	return b.withLedger(ctx, func(ledger *replay.Ledger) error {
-		return ledger.Begin(ctx, &replay.Record{
+		return ledger.Plan(ctx, &replay.Record{
 			Name:      backfillName,
 			Selection: replay.Selection{All: true, TimeColumn: b.settings.RetentionColumn.Text},
-		}, true)
+		}, b.config.Slot)
 	})
 }
 

@@ -61,7 +61,7 @@ func (c *replayStartCommand) Run(ctx context.Context, cmd *command) error {
 			events.Replay = record.Name
 			return cmd.dryReplay(look, events)
 		}
-		if err := ledger.Begin(ctx, record, false); err != nil {
+		if err := ledger.Begin(ctx, record); err != nil {
 			return err
 		}
 		if err := cmd.replay(ctx, ledger, config, record, c.Rate); err != nil || len(look.Missing) == 0 {
