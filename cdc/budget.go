@@ -146,34 +146,40 @@ func (g *guard) pauseOthers(ctx context.Context, over, enough bool) error {
 const giveUpTimeout = 30 * time.Second
 
 // giveUp drops the slot, so that the disk of the database does not run full, and states the gap. The session has
-// ended.
+// ended. Like Registry.Confirm it does not wait for synchronous standbys: the disk may run full without them too,
+// and one that forgets it knows all the same that the slot is gone, and since when.
 func (s *Stream) giveUp(ctx context.Context, server *Server, over *overBudgetError) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout)
 	defer cancel()
-	var confirmed, until pglogrepl.LSN
-	var now time.Time
-	since := s.board.snapshot().OldestUnsettled
-	err := server.SQL.QueryRow(ctx, `
-		UPDATE walrelay.streams SET updated_at = now(), given_up = jsonb_build_object('at', now(),
-			'since', coalesce($2, settled_at, updated_at), 'confirmed_lsn', confirmed_lsn, 'until_lsn', pg_current_wal_lsn(),
-			'retained_bytes', $3::int8)
-		WHERE name = $1
-		RETURNING confirmed_lsn::text, pg_current_wal_lsn()::text, now(), (given_up ->> 'since')::timestamptz`,
-		s.cfg.Stream, zeroIsNull(since), over.retained).Scan(&confirmed, &until, &now, &since)
-	if err != nil {
-		return Diagnose(fmt.Errorf("record that the slot is given up: %w", err))
-	}
 	_ = server.Repl.Close(ctx) // what has not ended well has ended all the same
 	if err := s.dropSlot(ctx, server); err != nil {
 		return err
+	}
+	var confirmed, until pglogrepl.LSN
+	var now time.Time
+	gap := registryRow{Settled: zeroIsNull(s.board.snapshot().OldestUnsettled)}
+	err := server.SQL.QueryRow(ctx, `
+		UPDATE walrelay.streams SET updated_at = now(), given_up = jsonb_build_object('at', now(),
+			'since', coalesce($2, settled_at), 'confirmed_lsn', confirmed_lsn, 'until_lsn', pg_current_wal_lsn(),
+			'retained_bytes', $3::int8)
+		FROM (SELECT set_config('synchronous_commit', 'local', true)) AS local (setting)
+		WHERE name = $1 AND local.setting IS NOT NULL
+		RETURNING confirmed_lsn::text, given_up ->> 'until_lsn', now(), (given_up ->> 'since')::timestamptz`,
+		s.cfg.Stream, gap.Settled, over.retained).Scan(&confirmed, &until, &now, &gap.Settled)
+	if err != nil {
+		return Diagnose(fmt.Errorf("record that the slot is given up: %w", err))
+	}
+	since := "an unknown time"
+	if gap.Settled != nil {
+		since = gap.Settled.UTC().Format(time.RFC3339)
 	}
 	return &FatalError{
 		Object: quoted("slot", s.cfg.Slot),
 		Problem: fmt.Sprintf("was dropped: it kept %d bytes of write-ahead log, more than WALRELAY_WAL_BUDGET allows (%d), "+
 			"and WALRELAY_WAL_BUDGET_ACTION is %s; %s, that is from %s to %s", over.retained, s.cfg.Budget.Bytes, BudgetDrop,
-			gapBetween(confirmed, until), since.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)),
+			gapBetween(confirmed, until), since, now.UTC().Format(time.RFC3339)),
 		Remedy: "make sure that the disk has room and the stream can deliver, " +
-			republishSince(s.cfg.Stream, since.Add(-gapMargin).UTC().Format(time.RFC3339)),
+			republishSince(s.cfg.Stream, gap.gapSince()),
 	}
 }
 

@@ -137,21 +137,26 @@ func TestRegistry_Standby(t *testing.T) {
 		db, cfg := streamOn(t, server)
 		reg := register(t, cfg)
 		r := dial(t, cfg).Registry()
-		db.Exec(t, "ALTER SYSTEM SET synchronous_standby_names = 'away'")
-		db.Exec(t, "SELECT pg_reload_conf()")
-		require.Eventually(t, func() bool { // until a commit waits
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := db.Conn.Exec(ctx, "INSERT INTO events SELECT count(*), 'a' FROM events")
-			return err != nil
-		}, 20*time.Second, 10*time.Millisecond)
-
+		loseStandby(t, db)
 		require.NoError(t, r.Confirm(t.Context(), reg.Created+1, 1, time.Time{}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := r.RaiseEpoch(ctx, map[string]int32{"a": 1})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
+}
+
+// loseStandby makes commits wait for a synchronous standby that never comes.
+func loseStandby(t *testing.T, db *testenv.Database) {
+	t.Helper()
+	db.Exec(t, "ALTER SYSTEM SET synchronous_standby_names = 'away'")
+	db.Exec(t, "SELECT pg_reload_conf()")
+	require.Eventually(t, func() bool { // until a commit waits
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := db.Conn.Exec(ctx, "INSERT INTO events SELECT count(*), 'a' FROM events")
+		return err != nil
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 // TestRegistry_BeginOnce: whoever comes second finds a stream that may be further already.
@@ -161,7 +166,7 @@ func TestRegistry_BeginOnce(t *testing.T) {
 		reg := register(t, cfg)
 		s := dial(t, cfg)
 		require.NoError(t, s.Registry().Confirm(t.Context(), reg.Created+100, 1, time.Time{}))
-		require.NoError(t, s.Registry().begin(t.Context(), s, reg.Created, reg.Publication))
+		require.NoError(t, s.Registry().begin(t.Context(), s, reg.Created, reg.Publication, true))
 		sum, err := s.Registry().Summary(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, reg.Created+100, sum.Confirmed)

@@ -73,7 +73,7 @@ func (s *Server) create(ctx context.Context) (*Registration, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Registry().begin(ctx, s, created, state); err != nil {
+	if err := s.Registry().begin(ctx, s, created, state, true); err != nil {
 		return nil, err
 	}
 	what := "slot created: rows that were committed before are not streamed"
@@ -109,7 +109,7 @@ func (s *Server) Claim(ctx context.Context) (*Registration, error) {
 		return nil, err
 	}
 	if act == actionAdopt {
-		if err := s.Registry().begin(ctx, s, f.slot.ConfirmedFlush, reg.Publication); err != nil {
+		if err := s.Registry().begin(ctx, s, f.slot.ConfirmedFlush, reg.Publication, false); err != nil {
 			return nil, err
 		}
 		reg.Created, reg.Confirmed = f.slot.ConfirmedFlush, f.slot.ConfirmedFlush

@@ -85,8 +85,11 @@ func (r *Registry) insert(ctx context.Context, s *Server) error {
 }
 
 // begin records where the slot begins, on which server, and what was published then. It does
-// nothing once that is recorded: another instance may have been faster and already further.
-func (r *Registry) begin(ctx context.Context, s *Server, created pglogrepl.LSN, state PublicationState) error {
+// nothing once that is recorded: another instance may have been faster and already further. Only of a slot that is
+// new is it known that what was committed before now lies before it: one that was found may be days behind.
+func (r *Registry) begin(
+	ctx context.Context, s *Server, created pglogrepl.LSN, state PublicationState, isNew bool,
+) error {
 	document, err := json.Marshal(state)
 	if err != nil {
 		return fmt.Errorf("record slot: %w", err)
@@ -94,9 +97,10 @@ func (r *Registry) begin(ctx context.Context, s *Server, created pglogrepl.LSN, 
 	return r.exec(ctx, "record slot", `
 		UPDATE walrelay.streams SET created_lsn = $2::text::pg_lsn, confirmed_lsn = $2::text::pg_lsn,
 			system_identifier = $3, timeline = $4, slot = $5, publication = $6, publication_state = $7,
-			covered_since = clock_timestamp(), settled_at = now(), updated_at = now()
+			covered_since = clock_timestamp(), settled_at = CASE WHEN $8 THEN now() ELSE settled_at END, updated_at = now()
 		WHERE name = $1 AND created_lsn IS NULL`,
-		r.stream, created.String(), s.SystemID, s.Timeline, s.cfg.Slot, s.cfg.Publication, document)
+		r.stream, created.String(), s.SystemID, s.Timeline, s.cfg.Slot, s.cfg.Publication, document,
+		isNew)
 }
 
 // recordPublication replaces the recorded state, after the difference was found harmless.
