@@ -83,17 +83,26 @@ func (s *session) recordOrigin(ctx context.Context, line checkpoint.Line) error 
 	if s.cfg.Delivery != ExactlyOnce || line.Origin != 0 {
 		return nil
 	}
-	recordErr, err := s.beside(ctx, func(ctx context.Context) error { return s.guard.recordOrigin(ctx, line.Epoch) })
+	return s.consult(ctx, func(ctx context.Context) error {
+		return s.guard.use(ctx, func(ctx context.Context) error {
+			return s.guard.registry.recordOrigin(ctx, line.Epoch)
+		})
+	})
+}
+
+// consult is beside for work without which the session cannot go on.
+func (s *session) consult(ctx context.Context, work func(context.Context) error) error {
+	workErr, err := s.beside(ctx, work)
 	if err != nil {
 		return err
 	}
-	return recordErr
+	return workErr
 }
 
-// beside works while the server is kept informed. Its second result ends the session.
+// beside works while the server is kept informed, until that ends the session, by its second result.
 func (s *session) beside(ctx context.Context, work func(context.Context) error) (workErr, err error) {
 	done := make(chan error, 1)
-	working, cancel := context.WithCancel(ctx)
+	working, cancel := context.WithCancel(context.WithoutCancel(ctx)) // a transaction that has begun is read to its end
 	defer cancel()
 	go func() { done <- work(working) }()
 	if workErr, err = await(ctx, s, done); err != nil {
@@ -107,15 +116,19 @@ func (s *session) beside(ctx context.Context, work func(context.Context) error) 
 func await[T any](ctx context.Context, s *session, done <-chan T) (answer T, err error) {
 	timer := time.NewTimer(s.interval)
 	defer timer.Stop()
+	ended := ctx.Done()
 	for {
 		if err := s.attend(ctx); err != nil {
 			return answer, err
+		}
+		if ctx.Err() != nil {
+			ended = nil // it is known
 		}
 		timer.Reset(s.interval)
 		select {
 		case answer = <-done:
 			return answer, nil
-		case <-ctx.Done():
+		case <-ended:
 		case <-s.guard.down:
 		case <-timer.C:
 		}

@@ -78,7 +78,7 @@ func (k *SlotKeeper) count(ctx context.Context, g *Gap) error {
 		case decoder.KindEvent:
 			g.Events++
 		case decoder.KindRelation:
-			err = k.server.bind(ctx, d)
+			err = k.server.bind(ctx, d, alone)
 		case decoder.KindCommit:
 			if g.Events > before {
 				g.Last = d.Commit().CommitTime
@@ -95,28 +95,6 @@ func (k *SlotKeeper) count(ctx context.Context, g *Gap) error {
 		}
 	}
 	return nil
-}
-
-// bind decides about the relation that the decoder has just met: it is an outbox, or a part of one, or ignored.
-func (s *Server) bind(ctx context.Context, d *decoder.Decoder) error {
-	rel := d.Relation()
-	if rel.Mapping == nil {
-		xid := d.Begin().XID
-		if err := untilVisible(ctx, func() (bool, error) { return s.visible(ctx, xid) }, func() {}); err != nil {
-			return err
-		}
-		mapping, ok, err := s.ResolveRelation(ctx, rel.OID, rel.Schema, rel.Table)
-		switch {
-		case err != nil:
-			return err
-		case !ok:
-			return d.Ignore(rel.OID)
-		}
-		if err := d.Bind(rel.OID, mapping); err != nil {
-			return err
-		}
-	}
-	return s.describe(ctx, rel)
 }
 
 // Consequence is what the next start does about the gap that is left when the slot is dropped.

@@ -161,35 +161,22 @@ func (g *guard) knock() {
 	}
 }
 
-// describe is Server.describe; it may wait for a round to end.
-func (g *guard) describe(ctx context.Context, rel *decoder.Relation) error {
-	if !g.server.cfg.Nullability {
-		return nil
-	}
+// use works on the SQL connection between two rounds. What has begun gets some time beyond the end of ctx: to end a
+// query in the middle would cost the connection, which the last confirmation needs.
+func (g *guard) use(ctx context.Context, work func(context.Context) error) error {
 	if err := g.acquire(ctx); err != nil {
 		return err
 	}
 	defer g.release()
-	return g.server.describe(ctx, rel)
-}
-
-// recordOrigin records that a line of states began. It may wait for a round to end.
-func (g *guard) recordOrigin(ctx context.Context, epoch uint32) error {
-	if err := g.acquire(ctx); err != nil {
-		return err
-	}
-	defer g.release()
-	return g.registry.recordOrigin(ctx, epoch)
-}
-
-// refuse records a message that is no event. It waits, so that nothing behind is confirmed before, and a flood
-// is no heap.
-func (g *guard) refuse(ctx context.Context, p checkpoint.Poison) error {
-	if err := g.acquire(ctx); err != nil {
-		return err
-	}
-	defer g.release()
-	return g.registry.RecordPoison(ctx, []checkpoint.Poison{p}, false)
+	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(farewellTimeout, cancel)
+		<-working.Done()
+		timer.Stop()
+	})
+	defer stop()
+	return work(working)
 }
 
 func (g *guard) acquire(ctx context.Context) error {

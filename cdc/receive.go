@@ -130,7 +130,7 @@ func (s *session) change(ctx context.Context, wal []byte) error {
 		}
 		s.sink.Reached(commit.EndLSN)
 	case decoder.KindRelation:
-		return s.relation(ctx)
+		return s.consult(ctx, func(ctx context.Context) error { return s.server.bind(ctx, s.decoder, s.guard.use) })
 	case decoder.KindStrayMessage:
 		s.counters.ignored[kind]++
 		return s.stray(ctx, s.decoder.Message())
@@ -181,30 +181,4 @@ func (s *session) undecodable(err error) error {
 		Object: fmt.Sprintf("log near %s", s.received), Problem: "cannot be decoded", Err: err,
 		Remedy: "upgrade walrelay, or report it; the slot keeps its position meanwhile",
 	}
-}
-
-// relation decides about a relation that has none of the configured names.
-func (s *session) relation(ctx context.Context) error {
-	rel := s.decoder.Relation()
-	if rel.Mapping != nil {
-		return s.guard.describe(ctx, rel)
-	}
-	var mapping *decoder.Mapping
-	var ok bool
-	resolveErr, err := s.beside(ctx, func(ctx context.Context) (err error) {
-		mapping, ok, err = s.guard.resolve(ctx, rel, s.decoder.Begin().XID)
-		return err
-	})
-	if err = errors.Join(err, resolveErr); err != nil {
-		return err
-	}
-	if !ok {
-		s.log.Info("inserts into a table that is no outbox are ignored",
-			zap.String("table", tableName(rel.Schema, rel.Table)))
-		return s.decoder.Ignore(rel.OID)
-	}
-	if err := s.decoder.Bind(rel.OID, mapping); err != nil {
-		return err
-	}
-	return s.guard.describe(ctx, rel)
 }

@@ -30,7 +30,13 @@ func (s *session) stray(ctx context.Context, m decoder.Message) error {
 			"emit it with pg_logical_emit_message(true, ...)", m.LSN),
 		Action: checkpoint.Skipped,
 	}
-	if err := s.guard.refuse(ctx, p); err != nil {
+	// It waits, so that nothing behind is confirmed before, and a flood is no heap.
+	err := s.consult(ctx, func(ctx context.Context) error {
+		return s.guard.use(ctx, func(ctx context.Context) error {
+			return s.guard.registry.RecordPoison(ctx, []checkpoint.Poison{p}, false)
+		})
+	})
+	if err != nil {
 		return err
 	}
 	s.board.update(func(st *Status) { st.Poison[p.Action]++ })

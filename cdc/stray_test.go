@@ -1,7 +1,9 @@
 package cdc
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,4 +45,45 @@ func TestStray_BesideAnEventThatIsRecorded(t *testing.T) {
 	require.Equal(t, []string{"1", ""}, []string{letters[0].EventID, letters[1].EventID})
 	require.Contains(t, letters[1].Reason, "is not transactional")
 	r.stopped()
+}
+
+// The server is kept informed while the registry is locked, or it would end the session.
+func TestStray_RegistryIsLocked(t *testing.T) {
+	db, cfg := refusing(t)
+	cfg.WALSenderTimeout = time.Second
+	r := start(t, db, cfg, &scripted{})
+	r.state(StateStreaming)
+	unlock := lock(t, db, "walrelay.dead_letters")
+	db.Exec(t, "SELECT pg_logical_emit_message(false, 'orders', '{}'), pg_logical_emit_message(true, 'other', 'flushes')")
+	awaitLock(t, db, 2*cfg.WALSenderTimeout)
+	unlock()
+	insert(t, db, 1)
+	r.published("1")
+	require.Zero(t, r.stream.Status().Reconnects)
+	r.stopped()
+}
+
+// lock takes a table from everybody until unlock is called.
+func lock(t *testing.T, db *testenv.Database, table string) (unlock func()) {
+	t.Helper()
+	tx, err := db.Conn.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), "LOCK TABLE "+table)
+	require.NoError(t, err)
+	return func() {
+		t.Helper()
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+}
+
+// awaitLock waits until a session of the database has waited for a lock for so long.
+func awaitLock(t *testing.T, db *testenv.Database, long time.Duration) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var waits bool
+		require.NoError(t, db.QueryRow(t, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+			AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > $1::interval)`, long).Scan(&waits))
+		return waits
+	}, 20*time.Second, 5*time.Millisecond)
 }

@@ -153,7 +153,7 @@ func (t *Tail) change(ctx context.Context, wal []byte, show func(*decoder.Event)
 		}
 		t.held.put(t.decoder.Event(), len(wal))
 	case decoder.KindRelation:
-		return t.server.bind(ctx, t.decoder)
+		return t.server.bind(ctx, t.decoder, alone)
 	case decoder.KindCommit:
 		t.confirmed = t.decoder.Commit().EndLSN
 		t.received = max(t.received, t.confirmed)
