@@ -116,6 +116,7 @@ func (s *session) beside(ctx context.Context, work func(context.Context) error) 
 func await[T any](ctx context.Context, s *session, done <-chan T) (answer T, err error) {
 	timer := time.NewTimer(s.interval)
 	defer timer.Stop()
+	defer func() { s.listening = time.Now() }()
 	ended := ctx.Done()
 	for {
 		if err := s.attend(ctx); err != nil {

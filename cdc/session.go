@@ -51,6 +51,7 @@ type session struct {
 
 	giveUp time.Time // when a stop no longer waits; zero until asked to stop
 
+	listening  time.Time // when the last wait ended, during which nothing was read
 	lastStatus time.Time
 	lastBoard  time.Time
 	interval   time.Duration // between two status reports
@@ -220,6 +221,7 @@ func (s *session) publish() {
 func (s *session) wait(ctx context.Context, done func() bool) error {
 	timer := time.NewTimer(s.interval)
 	defer timer.Stop()
+	defer func() { s.listening = time.Now() }()
 	ended := ctx.Done()
 	for {
 		if err := s.attend(ctx); err != nil {
@@ -278,9 +280,13 @@ func (s *session) status(now time.Time) error {
 	}.send(s.conn, now, s.cfg.ReceiveTimeout)
 }
 
-// checkSilence ends a session with a server that does not answer.
+// checkSilence ends a session with a server that does not answer. While nothing was read it could not be heard.
 func (s *session) checkSilence() error {
-	if silent := time.Since(s.server.burst.last); silent > s.cfg.ReceiveTimeout {
+	heard := s.server.burst.last
+	if heard.Before(s.listening) {
+		heard = s.listening
+	}
+	if silent := time.Since(heard); silent > s.cfg.ReceiveTimeout {
 		return fmt.Errorf("the server has been silent for %s: the connection counts as dead", silent.Round(time.Second))
 	}
 	return nil
