@@ -66,6 +66,9 @@ func (s *session) unsettled() int {
 func (s *session) farewell(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
 	defer cancel()
+	if err := s.guard.failed(); err != nil { // and may have lost what it was handed to record
+		return fmt.Errorf("record the last position: %w", err)
+	}
 	s.guard.report(s.settled(), s.committed, s.confirmed, s.settledAt())
 	if err := s.guard.round(ctx, true); err != nil {
 		return fmt.Errorf("record the last position: %w", err)

@@ -39,6 +39,21 @@ func TestGuard_StopDuringAQuery(t *testing.T) {
 	require.NoError(t, g.round(t.Context(), true))
 }
 
+// What a guard that has ended was to record is recorded by nobody, so nothing more is confirmed.
+func TestGuard_NoLastWordOfOneThatFailed(t *testing.T) {
+	t.Parallel()
+	db, cfg := newStream(t, 18)
+	db.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$;
+		CREATE TRIGGER refuse BEFORE UPDATE OF partitions ON walrelay.streams
+		FOR EACH ROW WHEN (NEW.partitions ? 'b') EXECUTE FUNCTION refuse()`)
+	g := newIdleGuard(t, cfg)
+	g.record(nil, []checkpoint.Partitions{{Topic: "b", Count: 3}})
+	g.run(t.Context())
+	require.ErrorContains(t, g.failed(), "record partitions")
+	sess := &session{cfg: cfg, guard: g, tracker: checkpoint.NewTracker(g.frontier, cfg.Window)}
+	require.ErrorIs(t, sess.farewell(t.Context()), g.failed())
+}
+
 // A transaction that is published in part is read to its end, whatever has to be looked up in it.
 func TestStream_StopsBehindATransactionWithAnUnknownTable(t *testing.T) {
 	t.Parallel()
