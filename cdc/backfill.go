@@ -41,28 +41,18 @@ func (s *Stream) backfill(ctx context.Context, server *Server) error {
 			zap.Bool("in_the_slots_snapshot", server.snapshot != ""))
 	}
 	s.board.update(func(st *Status) { st.LastProgress = time.Now() })
-	finished := make(chan error, 1)
-	go func() {
-		finished <- s.cfg.Backfill.Run(ctx, server.snapshot, func(done, total int64) {
+	err := s.ticking(func() error {
+		return s.cfg.Backfill.Run(ctx, server.snapshot, func(done, total int64) {
 			now := time.Now()
 			s.board.update(func(st *Status) {
 				st.Reason = fmt.Sprintf("published %d of about %d rows from before the slot", done, max(total, done))
 				st.LastProgress = now
 			})
 		})
-	}()
-	ticker := time.NewTicker(s.cfg.StatusInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case err := <-finished:
-			if err != nil {
-				return fmt.Errorf("backfill: %w", err)
-			}
-			s.log.Info("the rows from before the slot are published")
-			return nil
-		case now := <-ticker.C:
-			s.board.update(func(st *Status) { st.LastTick = now })
-		}
+	})
+	if err != nil {
+		return fmt.Errorf("backfill: %w", err)
 	}
+	s.log.Info("the rows from before the slot are published")
+	return nil
 }

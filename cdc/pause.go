@@ -87,6 +87,7 @@ func (s *Stream) awaitResume(ctx context.Context, server *Server) error {
 		return fmt.Errorf("end the sink's run: %w", err)
 	}
 	_ = server.Repl.Close(ctx) // what has not ended well has ended all the same
+	s.serve(0)
 	ticker := time.NewTicker(s.cfg.StatusInterval)
 	defer ticker.Stop()
 	for pause != nil {

@@ -1,6 +1,7 @@
 package cdc
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -8,6 +9,23 @@ import (
 
 	"github.com/walrelay/walrelay/checkpoint"
 )
+
+// A stream whose slot waits for an open transaction is alive.
+func TestStream_TicksWhileTheSlotIsCreated(t *testing.T) {
+	t.Parallel()
+	db, cfg := newStream(t, 18)
+	tx, err := db.Conn.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), "INSERT INTO events VALUES (1, 'a')")
+	require.NoError(t, err)
+	r := start(t, db, cfg, &scripted{})
+	r.rounds()
+	require.Equal(t, StateConnecting, r.stream.Status().State)
+	require.NoError(t, tx.Rollback(t.Context()))
+	r.state(StateStreaming)
+	r.stopped()
+}
 
 // The server is not silent while nobody reads: the first read after an outage of the brokers may be interrupted by an
 // acknowledgement, and has not heard anything then.

@@ -183,7 +183,12 @@ func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
 	if err := s.awaitResume(ctx, server); err != nil {
 		return false, err
 	}
-	found, err := server.Register(ctx)
+	var found *Registration
+	err = s.ticking(func() error { // a new slot waits for every transaction that is open
+		var err error
+		found, err = server.Register(ctx)
+		return err
+	})
 	if err != nil {
 		return false, err
 	}
@@ -208,6 +213,22 @@ func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
 		return false, err
 	}
 	return s.stream(ctx, server, max(reg.Slot.ConfirmedFlush, found.Confirmed), reg, run)
+}
+
+// ticking says that the stream is alive while work takes its time.
+func (s *Stream) ticking(work func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	ticker := time.NewTicker(s.cfg.StatusInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case now := <-ticker.C:
+			s.board.update(func(st *Status) { st.LastTick = now })
+		}
+	}
 }
 
 // meet reports what the server does not have of what this process has published before.
