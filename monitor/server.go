@@ -103,7 +103,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", s.cfg.Addr)
 	if err != nil {
-		return fmt.Errorf("listen for probes and scrapes: %w", err)
+		return fmt.Errorf("listen for probes and scrapes: %w; set WALRELAY_ADMIN_ADDR to an address that is free", err)
 	}
 	return s.Serve(ctx, listener)
 }

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -95,27 +96,44 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 	helped := false
 	parser, err := kong.New(&c,
 		kong.Name("walrelay"),
-		kong.Description("Streams a PostgreSQL transactional outbox to Kafka.\n\n"+
+		kong.Description("Streams a PostgreSQL transactional outbox to Kafka.\n\n"+beginning+"\n\n"+
 			"Every setting is a flag and a variable: --kafka-brokers is WALRELAY_KAFKA_BROKERS."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { helped = true }),
 		kong.Resolvers(resolver(variables)),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 120}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 120}),
 	)
 	if err != nil {
 		return exit(stderr, err)
+	}
+	if len(args) == 0 {
+		return exit(stderr, usageError{errors.New("a command is missing; `walrelay --help` lists them\n" + beginning)})
 	}
 	selected, err := parser.Parse(args)
 	if helped {
 		return exitOK
 	}
 	if err != nil {
-		return exit(stderr, usageError{err})
+		return exit(stderr, usageError{errors.New(withoutURLs(err.Error(), args) + "; `walrelay --help` shows how")})
 	}
 	selected.BindTo(ctx, (*context.Context)(nil))
 	return exit(stderr, selected.Run(&command{
 		settings: &c.Settings, declared: declaredIn(parser.Model), env: variables, stdout: stdout, stderr: stderr,
 	}))
+}
+
+// beginning is what somebody needs who starts walrelay for the first time.
+const beginning = "To begin, set WALRELAY_DATABASE_URL and WALRELAY_KAFKA_BROKERS; then `walrelay doctor` says what is " +
+	"missing, `walrelay migrate up` makes the tables, and `walrelay run` streams."
+
+// withoutURLs hides arguments that may be a database's URL, with its password, where no argument was expected.
+func withoutURLs(text string, args []string) string {
+	for _, arg := range args {
+		if strings.Contains(arg, "://") {
+			text = strings.ReplaceAll(text, arg, redacted)
+		}
+	}
+	return text
 }
 
 // exit tells the user why and picks the exit code.
