@@ -244,3 +244,34 @@ func TestDeadLetters_FromTheTable(t *testing.T) {
 		require.Equal(t, []string{eventID(2), eventID(3), eventID(6)}, s.lettersLeft(), "skipped ones only when asked for")
 	})
 }
+
+// A skipped event whose record has a format is made of its row again: the record is the stream's, its partition too.
+func TestDeadLetters_ShapedFromTheTable(t *testing.T) {
+	t.Parallel()
+	s := newPoisoned(t, testenv.Postgres(t, lastMajor()), "skip")
+	s.db.Exec(t, "ALTER TABLE public.outbox ADD shard int DEFAULT 2")
+	shards := s.prefix + "shards"
+	s.cluster.CreateTopic(t, shards, 3, nil)
+	s.limit(shards, topicLimit)
+	for name, value := range map[string]string{
+		"KEY_FORMAT": "json", "VALUE_FORMAT": "json-schema", "ADDITIONAL_COLUMNS": "type:envelope:kind,shard:partition",
+	} {
+		s.set("WALRELAY_"+name, value)
+	}
+	s.relay()
+	events := s.cluster.Consume(t, shards)
+	large := row{aggregate: "shards", key: "k", payload: text(30000)}
+	_, position := s.lettered(1, large)
+	s.limit(shards, 100_000)
+	require.Contains(t, s.run("deadletters", "redrive", position, "--dry-run"), "to "+shards+", from its row in public.outbox")
+	s.run("deadletters", "redrive", position)
+	redriven := events.WaitFor(t, 1, wait)[0]
+	require.Equal(t, "dead-letters", judge.Header(redriven, "walrelay-replay"))
+	s.insertRow(2, large)
+	streamed := events.WaitFor(t, 1, wait)[0]
+	require.Equal(t, eventID(1)+eventID(2), judge.Header(redriven, "id")+judge.Header(streamed, "id"))
+	require.Equal(t, `"k"`, string(redriven.Key))
+	require.Contains(t, string(redriven.Value), `.public.outbox.shards.Value"`)
+	require.Equal(t, string(streamed.Value), string(redriven.Value))
+	require.Equal(t, []int32{2, 2}, []int32{streamed.Partition, redriven.Partition})
+}

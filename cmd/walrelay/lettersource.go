@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -22,6 +21,7 @@ type letterSource struct {
 	topic   string // of dead letters
 	letters *sink.Letters
 	rows    *replay.Rows
+	shaped  *sink.Preview // of records without a format of events, since digests are of such
 }
 
 // staysError says why a letter cannot be redriven.
@@ -29,17 +29,15 @@ type staysError string
 
 func (e staysError) Error() string { return string(e) }
 
-func (c *command) openLetterSource(ctx context.Context, log *zap.Logger, chosen []cdc.Letter) (*letterSource, error) {
-	config, err := c.settings.sinkConfig(log)
-	if err != nil {
-		return nil, err
-	}
+func (c *command) openLetterSource(
+	ctx context.Context, log *zap.Logger, config *sink.Config, chosen []cdc.Letter,
+) (*letterSource, error) {
 	database := c.settings.cdcConfig(log, config.Topic.Columns())
-	for i := range database.Mappings { // the topic is the letter's, see redriveSink
-		database.Mappings[i].Topic = nil
-	}
-	s := &letterSource{topic: config.DeadTopic}
-	if s.letters, err = sink.OpenLetters(ctx, config); err != nil {
+	plain := *config
+	plain.CloudEvents = nil
+	s := &letterSource{topic: config.DeadTopic, shaped: sink.NewPreview(&plain)}
+	var err error
+	if s.letters, err = sink.OpenLetters(ctx, *config); err != nil {
 		return nil, err
 	}
 	for i := range chosen {
@@ -79,7 +77,7 @@ func (s *letterSource) read(ctx context.Context, l *cdc.Letter) (ev *decoder.Eve
 		from = "its row in " + l.Table
 	}
 	switch {
-	case ev != nil && (!digests(l.PayloadDigest, ev.Payload) || !digests(l.KeyDigest, ev.Key)):
+	case ev != nil && !s.same(l, ev):
 		return nil, "", staysError(from + " has another key or payload than the event had")
 	case ev != nil:
 		return ev, from, nil
@@ -91,6 +89,19 @@ func (s *letterSource) read(ctx context.Context, l *cdc.Letter) (ev *decoder.Eve
 	}
 }
 
+// same says that an event has the key and the payload that the letter's event had: as they are, or, of a row, as its
+// record has them in a format.
+func (s *letterSource) same(l *cdc.Letter, ev *decoder.Event) bool {
+	if digests(l.KeyDigest, ev.Key) && digests(l.PayloadDigest, ev.Payload) {
+		return true
+	}
+	if ev.Relation == nil {
+		return false
+	}
+	record := s.shaped.Record(ev)
+	return digests(l.KeyDigest, record.Key) && digests(l.PayloadDigest, record.Value)
+}
+
 // digests says that a digest is that of b; both may be nil.
 func digests(digest, b []byte) bool {
 	if b == nil || digest == nil {
@@ -100,17 +111,9 @@ func digests(digest, b []byte) bool {
 	return bytes.Equal(digest, sum[:])
 }
 
-// redriveSink publishes beside the stream, to the topics that events are given.
-func (s *Settings) redriveSink(log *zap.Logger) (*sink.Kafka, error) {
-	config, err := s.sinkConfig(log)
-	if err != nil {
-		return nil, err
-	}
-	if config.Topic, err = sink.ParseTemplate("{topic}"); err != nil {
-		return nil, err
-	}
-	config.TopicRules = nil // of the shape, letters have theirs, and what comes from a row gets it here
-	config.Replay, config.OnPoison, config.FollowKey = redriveName, sink.Skip, false
-	config.Observer, config.Now = unobserved{}, time.Now
-	return sink.New(config)
+// redriveConfig is of a sink that publishes beside the stream, to the topics that events are given.
+func (s *Settings) redriveConfig(log *zap.Logger) (sink.Config, error) {
+	config, err := s.replayConfig(redriveName, log)
+	config.TopicRules = nil // the name of a letter's topic is what they have made of it
+	return config, err
 }

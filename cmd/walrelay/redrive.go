@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -57,6 +54,10 @@ func (c *lettersRedriveCommand) Run(ctx context.Context, cmd *command) error {
 		return err
 	}
 	log = log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
+	config, err := cmd.settings.redriveConfig(log)
+	if err != nil {
+		return err
+	}
 	return cmd.withRegistry(ctx, "", func(registry *cdc.Registry, _ *cdc.Config) error {
 		held, err := registry.HoldLetters(ctx)
 		if err != nil {
@@ -74,16 +75,16 @@ func (c *lettersRedriveCommand) Run(ctx context.Context, cmd *command) error {
 		if err != nil {
 			return err
 		}
-		source, err := cmd.openLetterSource(ctx, log, chosen)
+		source, err := cmd.openLetterSource(ctx, log, &config, chosen)
 		if err != nil {
 			return err
 		}
 		defer source.close(context.WithoutCancel(ctx))
 		r := &redrive{cmd: cmd, to: c.To, registry: registry, source: source}
 		if c.DryRun {
-			return r.preview(ctx, chosen)
+			return r.preview(ctx, sink.NewPreview(&config), chosen)
 		}
-		if err := r.publish(ctx, log, chosen); err != nil {
+		if err := r.publish(ctx, config, chosen); err != nil {
 			return err
 		}
 		if c.ReleaseKeys {
@@ -91,63 +92,6 @@ func (c *lettersRedriveCommand) Run(ctx context.Context, cmd *command) error {
 		}
 		return r.verdict()
 	})
-}
-
-func (c *lettersRedriveCommand) checkTo(s *Settings) error {
-	switch {
-	case c.To == "":
-		return nil
-	case !sink.LegalTopic(c.To):
-		return errors.New("--to " + topicRule)
-	case c.To == s.DeadLetterTopic.Text || c.To == s.StateTopic.Text:
-		return fmt.Errorf("--to must not be %s or %s", s.DeadLetterTopic.variable, s.StateTopic.variable)
-	}
-	return nil
-}
-
-// choice is how letters are chosen from those that are recorded.
-func (c *lettersRedriveCommand) choice() (func([]cdc.Letter) ([]cdc.Letter, error), error) {
-	filtered := c.All || c.MeantFor != "" || c.Reason != ""
-	switch {
-	case len(c.Position) > 0 && filtered:
-		return nil, errors.New("positions and --all, --meant-for or --reason exclude each other")
-	case len(c.Position) == 0 && !filtered:
-		return nil, errors.New("say which letters: positions, --all, --meant-for or --reason")
-	case filtered:
-		return func(letters []cdc.Letter) ([]cdc.Letter, error) {
-			return slices.DeleteFunc(letters, func(l cdc.Letter) bool { return !c.matches(&l) }), nil
-		}, nil
-	}
-	wanted := map[checkpoint.Position]bool{}
-	for _, text := range c.Position {
-		p, err := checkpoint.ParsePosition(text)
-		if err != nil {
-			return nil, err
-		}
-		wanted[p] = true
-	}
-	return func(letters []cdc.Letter) ([]cdc.Letter, error) {
-		var chosen []cdc.Letter
-		for _, l := range letters {
-			if wanted[l.Position] && !l.Redriven.IsZero() {
-				return nil, fmt.Errorf("%s was redriven at %s by %s", l.Position,
-					l.Redriven.UTC().Format(time.RFC3339), l.RedrivenBy)
-			}
-			if wanted[l.Position] {
-				chosen = append(chosen, l)
-				delete(wanted, l.Position)
-			}
-		}
-		for p := range wanted {
-			return nil, fmt.Errorf("there is no letter at %s; `walrelay deadletters list` shows them", p)
-		}
-		return chosen, nil
-	}, nil
-}
-
-func (c *lettersRedriveCommand) matches(l *cdc.Letter) bool {
-	return l.Redriven.IsZero() && (c.Skipped || l.Action != checkpoint.Skipped) &&
-		(c.MeantFor == "" || l.Topic == c.MeantFor) && strings.Contains(l.Reason, c.Reason)
 }
 
 // redrive publishes letters in rounds, with one letter of each key at most, so that none overtakes an
@@ -168,10 +112,10 @@ type redrive struct {
 // letterKey is what has an order of its own.
 type letterKey struct{ topic, digest string }
 
-func (r *redrive) publish(ctx context.Context, log *zap.Logger, chosen []cdc.Letter) error {
-	kafka, err := r.cmd.settings.redriveSink(log)
+func (r *redrive) publish(ctx context.Context, config sink.Config, chosen []cdc.Letter) error {
+	kafka, err := sink.New(config)
 	if err != nil {
-		return err
+		return fmt.Errorf("configure the sink: %w", err)
 	}
 	r.refused = map[letterKey]bool{}
 	return runSink(ctx, kafka, func(ctx context.Context, kafka *sink.Kafka) error {
@@ -242,10 +186,15 @@ func (r *redrive) event(ctx context.Context, l *cdc.Letter) (ev *decoder.Event, 
 	if topic == "" {
 		return nil, "", staysError("no topic could be derived for it; name one with --to")
 	}
-	if ev, from, err = r.source.read(ctx, l); err == nil {
-		ev.Route = [][]byte{[]byte(topic)}
+	if ev, from, err = r.source.read(ctx, l); err != nil {
+		return nil, "", err
 	}
-	return ev, from, err
+	to := *ev.Mapping
+	if to.Topic, err = decoder.ParseTemplate(topic); err != nil { // the name itself: it has no braces
+		return nil, "", fmt.Errorf("topic of the letter at %s: %w", l.Position, err)
+	}
+	ev.Mapping = &to
+	return ev, from, nil
 }
 
 // settled is told of the letters in waiting, in their order.
@@ -283,18 +232,21 @@ func (r *redrive) verdict() error {
 }
 
 // preview says what would be published, and what could not.
-func (r *redrive) preview(ctx context.Context, chosen []cdc.Letter) error {
+func (r *redrive) preview(ctx context.Context, preview *sink.Preview, chosen []cdc.Letter) error {
 	for i := range chosen {
 		l := &chosen[i]
 		ev, from, err := r.event(ctx, l)
-		var reason staysError
-		switch {
-		case errors.As(err, &reason):
+		if reason, ok := errors.AsType[staysError](err); ok {
 			r.stays(l, string(reason))
-		case err != nil:
+			continue
+		}
+		if err != nil {
 			return err
-		default:
-			_, _ = fmt.Fprintf(r.cmd.stdout, "%s  %q to %s, from %s\n", l.Position, l.EventID, ev.Route[0], from)
+		}
+		if record := preview.Record(ev); record.Fault != nil {
+			r.stays(l, record.Fault.Error())
+		} else {
+			_, _ = fmt.Fprintf(r.cmd.stdout, "%s  %q to %s, from %s\n", l.Position, l.EventID, record.Topic, from)
 		}
 	}
 	if r.left > 0 {

@@ -26,17 +26,22 @@ func (c *command) withReplaySink(
 
 // replaySink makes a sink of a replay.
 func (s *Settings) replaySink(name string, log *zap.Logger) (*sink.Kafka, error) {
-	config, err := s.sinkConfig(log)
+	config, err := s.replayConfig(name, log)
 	if err != nil {
 		return nil, err
 	}
-	config.Replay, config.OnPoison, config.FollowKey = name, sink.Skip, false
-	config.Observer, config.Now = unobserved{}, time.Now
 	kafka, err := sink.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("configure the sink: %w", err)
 	}
 	return kafka, nil
+}
+
+func (s *Settings) replayConfig(name string, log *zap.Logger) (sink.Config, error) {
+	config, err := s.sinkConfig(log)
+	config.Replay, config.OnPoison, config.FollowKey = name, sink.Skip, false
+	config.Observer, config.Now = unobserved{}, time.Now
+	return config, err
 }
 
 // errUsed ends a sink that is not needed any more.
