@@ -263,7 +263,8 @@ func TestDeadLetters_ShapedFromTheTable(t *testing.T) {
 	large := row{aggregate: "shards", key: "k", payload: text(30000)}
 	_, position := s.lettered(1, large)
 	s.limit(shards, 100_000)
-	require.Contains(t, s.run("deadletters", "redrive", position, "--dry-run"), "to "+shards+", from its row in public.outbox")
+	require.Contains(t, s.run("deadletters", "redrive", position, "--dry-run"),
+		"to "+shards+", from its row in public.outbox")
 	s.run("deadletters", "redrive", position)
 	redriven := events.WaitFor(t, 1, wait)[0]
 	require.Equal(t, "dead-letters", judge.Header(redriven, "walrelay-replay"))

@@ -96,7 +96,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 	helped := false
 	parser, err := kong.New(&c,
 		kong.Name("walrelay"),
-		kong.Description("Streams a PostgreSQL transactional outbox to Kafka.\n\n"+beginning+"\n\n"+
+		kong.Description("Streams a PostgreSQL transactional outbox to Kafka.\n\n"+beginning+".\n\n"+
 			"Every setting is a flag and a variable: --kafka-brokers is WALRELAY_KAFKA_BROKERS."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { helped = true }),
@@ -123,8 +123,8 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 }
 
 // beginning is what somebody needs who starts walrelay for the first time.
-const beginning = "To begin, set WALRELAY_DATABASE_URL and WALRELAY_KAFKA_BROKERS; then `walrelay doctor` says what is " +
-	"missing, `walrelay migrate up` makes the tables, and `walrelay run` streams."
+const beginning = "To begin, set WALRELAY_DATABASE_URL and WALRELAY_KAFKA_BROKERS; then `walrelay doctor` says " +
+	"what is missing, `walrelay migrate up` makes the tables, and `walrelay run` streams"
 
 // withoutURLs hides arguments that may be a database's URL, with its password, where no argument was expected.
 func withoutURLs(text string, args []string) string {

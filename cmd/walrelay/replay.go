@@ -19,7 +19,7 @@ import (
 )
 
 type replayCommand struct {
-	Start  replayStartCommand  `cmd:"" default:"withargs" help:"Publish rows of the outbox tables again; the word start may be left out."`
+	Start  replayStartCommand  `cmd:"" default:"withargs" help:"Publish rows again; the word start may be left out."`
 	Resume replayResumeCommand `cmd:"" help:"Go on with a replay that was interrupted."`
 	List   replayListCommand   `cmd:"" help:"List the stream's replays."`
 }
