@@ -103,6 +103,12 @@ func (r *Registry) begin(
 		isNew)
 }
 
+// uncover says that rows which are there now may never have been streamed.
+func (r *Registry) uncover(ctx context.Context) error {
+	return r.exec(ctx, "record gap", `UPDATE walrelay.streams
+		SET covered_since = greatest(covered_since, clock_timestamp()), updated_at = now() WHERE name = $1`, r.stream)
+}
+
 // recordPublication replaces the recorded state, after the difference was found harmless.
 func (r *Registry) recordPublication(ctx context.Context, state PublicationState) error {
 	document, err := json.Marshal(state)

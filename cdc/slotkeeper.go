@@ -146,7 +146,7 @@ func (k *SlotKeeper) Drop(ctx context.Context) error {
 
 // Advance moves the slot to an LSN, or to the end of the last transaction before it, and returns where it
 // stands then. The registry is told afterwards, so that the next start goes on there: a start in between
-// refuses, and states the gap.
+// refuses, and states the gap. Retention leaves the rows of the gap alone, which are nowhere else.
 func (k *SlotKeeper) Advance(ctx context.Context, to pglogrepl.LSN) (reached pglogrepl.LSN, err error) {
 	s := k.server
 	err = s.SQL.QueryRow(ctx, "SELECT end_lsn::text FROM pg_replication_slot_advance($1, $2::text::pg_lsn)",
@@ -157,6 +157,9 @@ func (k *SlotKeeper) Advance(ctx context.Context, to pglogrepl.LSN) (reached pgl
 	row, err := s.Registry().load(ctx)
 	if err != nil || row == nil || row.Created == 0 {
 		return reached, err // a slot of which nothing is recorded is taken as it is found
+	}
+	if err := s.Registry().uncover(ctx); err != nil {
+		return reached, err
 	}
 	return reached, s.Registry().Confirm(ctx, reached, row.Timeline, time.Time{})
 }
