@@ -68,9 +68,11 @@ func (s *session) begin(ctx context.Context, run checkpoint.Run) error {
 		s.board.fail("kafka", beginErr)
 		s.board.enter(StateConnecting, "start producing: "+beginErr.Error())
 		s.log.Warn("cannot start producing, trying again", zap.Error(beginErr), zap.Int("attempt", attempt+1))
-		again := time.NewTimer(backoff(s.cfg, attempt))
-		_, err = await(ctx, s, again.C)
-		again.Stop()
+		pause := backoff(s.cfg, attempt)
+		again := time.Now().Add(pause)
+		nudge := time.AfterFunc(pause, s.nudge)
+		err = s.wait(ctx, func() bool { return !time.Now().Before(again) })
+		nudge.Stop()
 		if err != nil {
 			return err
 		}
@@ -104,34 +106,21 @@ func (s *session) beside(ctx context.Context, work func(context.Context) error) 
 	done := make(chan error, 1)
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx)) // a transaction that has begun is read to its end
 	defer cancel()
-	go func() { done <- work(working) }()
-	if workErr, err = await(ctx, s, done); err != nil {
+	go func() {
+		done <- work(working)
+		s.nudge()
+	}()
+	err = s.wait(ctx, func() bool {
+		select {
+		case workErr = <-done:
+			return true
+		default:
+			return false
+		}
+	})
+	if err != nil {
 		cancel()
 		<-done //nolint:errcheck // it returns soon after its context has ended; err says why
 	}
 	return workErr, err
-}
-
-// await keeps the server informed until done answers. Its second result ends the session.
-func await[T any](ctx context.Context, s *session, done <-chan T) (answer T, err error) {
-	timer := time.NewTimer(s.interval)
-	defer timer.Stop()
-	defer func() { s.listening = time.Now() }()
-	ended := ctx.Done()
-	for {
-		if err := s.attend(ctx); err != nil {
-			return answer, err
-		}
-		if ctx.Err() != nil {
-			ended = nil // it is known
-		}
-		timer.Reset(s.interval)
-		select {
-		case answer = <-done:
-			return answer, nil
-		case <-ended:
-		case <-s.guard.down:
-		case <-timer.C:
-		}
-	}
 }

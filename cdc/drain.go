@@ -25,7 +25,7 @@ func (s *session) drain(ctx context.Context) error {
 	for s.stuck == nil && s.mail.Err == nil && (s.unsettled() > 0 || s.settled() < s.committed) {
 		select {
 		case <-s.mailbox.Wake():
-		case <-s.acks:
+		case <-s.nudged:
 		case <-timer.C:
 			if err := s.status(time.Now()); err != nil {
 				return err

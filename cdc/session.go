@@ -34,7 +34,7 @@ type session struct {
 	tracker *checkpoint.Tracker
 	mailbox *checkpoint.Mailbox
 	mail    checkpoint.Mail
-	acks    chan struct{} // the mailbox's wake, passed on by watch
+	nudged  chan struct{} // ends a wait's pause: there is mail, which watch passes on, or what is waited for
 
 	waiting atomic.Bool // about to read with nothing to do: acknowledgements interrupt
 
@@ -237,9 +237,17 @@ func (s *session) wait(ctx context.Context, done func() bool) error {
 		select {
 		case <-ended:
 		case <-s.guard.down:
-		case <-s.acks:
+		case <-s.nudged:
 		case <-timer.C:
 		}
+	}
+}
+
+// nudge has a wait look again. Safe for concurrent use.
+func (s *session) nudge() {
+	select {
+	case s.nudged <- struct{}{}:
+	default:
 	}
 }
 
@@ -257,10 +265,7 @@ func (s *session) watch(ctx context.Context, stop <-chan struct{}) {
 			down = nil
 		case <-s.mailbox.Wake():
 		}
-		select {
-		case s.acks <- struct{}{}:
-		default:
-		}
+		s.nudge()
 		if s.waiting.Load() {
 			_ = s.conn.SetReadDeadline(time.Unix(1, 0))
 		}

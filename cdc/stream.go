@@ -275,7 +275,7 @@ func (s *Stream) stream(
 		decoder: decoder.New(decoder.Config{
 			Mappings: s.cfg.Mappings, Messages: s.cfg.Messages, Epoch: reg.Epoch, Timeline: server.Timelines().At,
 		}),
-		tracker: checkpoint.NewTracker(start, s.cfg.Window), mailbox: run.Mailbox, acks: make(chan struct{}, 1),
+		tracker: checkpoint.NewTracker(start, s.cfg.Window), mailbox: run.Mailbox, nudged: make(chan struct{}, 1),
 		received: start, confirmed: start, reached: start,
 		lastStatus: time.Now(), interval: server.StatusInterval(),
 	}
