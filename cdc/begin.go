@@ -91,36 +91,3 @@ func (s *session) recordOrigin(ctx context.Context, line checkpoint.Line) error 
 		})
 	})
 }
-
-// consult is beside for work without which the session cannot go on.
-func (s *session) consult(ctx context.Context, work func(context.Context) error) error {
-	workErr, err := s.beside(ctx, work)
-	if err != nil {
-		return err
-	}
-	return workErr
-}
-
-// beside works while the server is kept informed, until that ends the session, by its second result.
-func (s *session) beside(ctx context.Context, work func(context.Context) error) (workErr, err error) {
-	done := make(chan error, 1)
-	working, cancel := context.WithCancel(context.WithoutCancel(ctx)) // a transaction that has begun is read to its end
-	defer cancel()
-	go func() {
-		done <- work(working)
-		s.nudge()
-	}()
-	err = s.wait(ctx, func() bool {
-		select {
-		case workErr = <-done:
-			return true
-		default:
-			return false
-		}
-	})
-	if err != nil {
-		cancel()
-		<-done //nolint:errcheck // it returns soon after its context has ended; err says why
-	}
-	return workErr, err
-}

@@ -20,11 +20,12 @@
 //
 // # Who owns what
 //
-// The session's goroutine (session.go; what it reads: receive.go, what the sink reports: mail.go, its
-// end: drain.go) owns the replication connection, the decoder and the
-// tracker. The guard (guard.go) owns the SQL connection: it checks the publication and records
-// positions and poison before the session may confirm anything. They meet in the guard's few
-// guarded fields and in the mailbox, into which the sink puts outcomes.
+// The stream (stream.go) makes one attempt (attempt.go) after another. The session's goroutine (session.go;
+// its beginning: begin.go, what it reads: receive.go, what it waits for: wait.go, what the sink reports: mail.go,
+// its end: drain.go) owns the replication connection, the decoder and the tracker. The guard (guard.go) owns the
+// SQL connection: it checks the publication and records positions and poison (poison.go) before the session may
+// confirm anything; others use the connection between its rounds. They meet in the guard's few guarded fields and
+// in the mailbox, into which the sink puts outcomes.
 //
 // # Order at the start
 //

@@ -217,61 +217,6 @@ func (s *session) publish() {
 	s.counters = counters{}
 }
 
-// wait attends to everything but reading until done, or until something ends the session.
-func (s *session) wait(ctx context.Context, done func() bool) error {
-	timer := time.NewTimer(s.interval)
-	defer timer.Stop()
-	defer func() { s.listening = time.Now() }()
-	ended := ctx.Done()
-	for {
-		if err := s.attend(ctx); err != nil {
-			return err
-		}
-		if done() {
-			return nil
-		}
-		if ctx.Err() != nil {
-			ended = nil // it is known
-		}
-		timer.Reset(max(time.Until(s.lastStatus.Add(s.interval)), time.Millisecond))
-		select {
-		case <-ended:
-		case <-s.guard.down:
-		case <-s.nudged:
-		case <-timer.C:
-		}
-	}
-}
-
-// nudge has a wait look again. Safe for concurrent use.
-func (s *session) nudge() {
-	select {
-	case s.nudged <- struct{}{}:
-	default:
-	}
-}
-
-// watch passes the mailbox's wake on and interrupts an idle read, so that outcomes, the guard's
-// failure and the wish to stop are noticed at once and not at the next status.
-func (s *session) watch(ctx context.Context, stop <-chan struct{}) {
-	down := s.guard.down
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-stop:
-			stop = nil
-		case <-down:
-			down = nil
-		case <-s.mailbox.Wake():
-		}
-		s.nudge()
-		if s.waiting.Load() {
-			_ = s.conn.SetReadDeadline(time.Unix(1, 0))
-		}
-	}
-}
-
 // status reports to the server. The flush position is what the guard has allowed.
 func (s *session) status(now time.Time) error {
 	allowed, offset := s.guard.mayConfirm()
@@ -295,16 +240,4 @@ func (s *session) checkSilence() error {
 		return fmt.Errorf("the server has been silent for %s: the connection counts as dead", silent.Round(time.Second))
 	}
 	return nil
-}
-
-// waitForRoom lets acknowledgements make room, while status reports go on.
-func (s *session) waitForRoom(ctx context.Context) error {
-	s.flush()
-	return s.wait(ctx, func() bool {
-		if s.tracker.Full() {
-			s.sink.Full() // again whenever something was settled, and was not enough
-			return false
-		}
-		return true
-	})
 }
