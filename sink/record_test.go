@@ -31,9 +31,23 @@ func maybe(r *rand.Rand, n int) []byte {
 	return b
 }
 
-// The size by which records are judged oversize is the one on the wire, for any record.
+// The size by which records are judged oversize is the one on the wire, for any record, with all that is added late.
 func TestRecordSize_IsTheWiresSize(t *testing.T) {
 	t.Parallel()
+	for name, change := range map[string]func(*Config){
+		"stream":    func(*Config) {},
+		"formatted": func(c *Config) { c.Shape = &Shape{Value: JSON} },
+		"replay":    func(c *Config) { c.Replay, c.OnPoison = "again", Skip },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sizesOnTheWire(t, change)
+		})
+	}
+}
+
+func sizesOnTheWire(t *testing.T, change func(*Config)) {
+	t.Helper()
 	c := fakeKafka(t, kfake.SeedTopics(1, "orders", "dead"))
 	var mu sync.Mutex
 	wire := map[string][]int{}
@@ -47,6 +61,7 @@ func TestRecordSize_IsTheWiresSize(t *testing.T) {
 	})
 	k := start(t, c.ListenAddrs(), func(c *Config) { // every record is a batch
 		c.BatchBytes, c.OnPoison, c.DeadTopic = 1, DeadLetter, "dead"
+		change(c)
 	})
 	sizes := &sizeObserver{sizes: map[string][]int{}}
 	k.cfg.Observer = sizes
@@ -56,6 +71,7 @@ func TestRecordSize_IsTheWiresSize(t *testing.T) {
 		ev := s.event("orders", "", func(ev *decoder.Event) {
 			ev.ID, ev.Key, ev.Payload = maybe(r, 50), maybe(r, 200), maybe(r, 20000)
 			ev.Type, ev.TraceParent, ev.TraceState = maybe(r, 80), maybe(r, 80), maybe(r, 80)
+			ev.SpanContext, ev.Marked, ev.Count = maybe(r, 80), r.IntN(2) == 0, r.Uint32()
 			if n := r.IntN(150); r.IntN(2) == 0 {
 				ev.Headers = []byte("{")
 				for h := range n {
@@ -67,20 +83,25 @@ func TestRecordSize_IsTheWiresSize(t *testing.T) {
 		if i%5 == 0 {
 			ev.Headers = []byte("malformed")
 		}
+		if k.cfg.Replay != "" && i%2 == 0 {
+			ev.CommitTime = time.Time{} // a row's, not a letter's
+		}
 		s.publish(ev)
 	}
 	k.Flush()
 	s.until("all", func() bool { return len(s.settled)+len(s.poison) == 600 })
-	sizes.await(t, 600)
-	for _, p := range s.poison {
-		require.Equal(t, checkpoint.DeadLettered, p.Action, p.Reason)
+	want := map[string]int{"orders": 480, "dead": 120}
+	if k.cfg.OnPoison == Skip {
+		delete(want, "dead")
 	}
+	sizes.await(t, want["orders"]+want["dead"])
 	mu.Lock()
 	defer mu.Unlock()
 	sizes.mu.Lock()
 	defer sizes.mu.Unlock()
-	require.Len(t, wire["orders"], 480)
-	require.Len(t, wire["dead"], 120)
+	for topic, n := range want {
+		require.Len(t, wire[topic], n)
+	}
 	require.Equal(t, wire, sizes.sizes)
 }
 
