@@ -2,7 +2,6 @@ package sink
 
 import (
 	"context"
-	"encoding/binary"
 	"slices"
 
 	"github.com/IBM/sarama"
@@ -78,24 +77,6 @@ func (h *history) undecided() (latest *version) {
 	return latest
 }
 
-// commits reports whether a control batch is the marker of a commit.
-func commits(b *sarama.RecordBatch) bool {
-	const commit = 1
-	return len(b.Records) == 1 && len(b.Records[0].Key) >= 4 && binary.BigEndian.Uint16(b.Records[0].Key[2:]) == commit
-}
-
-func batches(block *sarama.FetchResponseBlock) (all []*sarama.RecordBatch) {
-	for _, set := range block.RecordsSet {
-		if b := set.RecordBatch; b != nil && !b.PartialTrailingRecord {
-			all = append(all, b)
-		}
-	}
-	return all
-}
-
-// fetchBytes limits one fetch.
-const fetchBytes = 4 << 20
-
 func (s *states) history(ctx context.Context) (*history, error) {
 	if err := s.locate(ctx); err != nil {
 		return nil, err
@@ -157,35 +138,17 @@ func (s *states) locate(ctx context.Context) error {
 }
 
 func (s *states) offset(ctx context.Context, which int64) (offset int64, err error) {
-	err = s.do(ctx, func(b *sarama.Broker) error {
-		req := sarama.NewOffsetRequest(s.conf.Version)
-		req.AddBlock(s.k.cfg.StateTopic, s.partition, which, 1)
-		res, err := b.GetAvailableOffsets(req)
-		if err != nil {
-			return err
-		}
-		block := res.GetBlock(s.k.cfg.StateTopic, s.partition)
-		if block == nil {
-			return sarama.ErrIncompleteResponse
-		}
-		offset = block.Offset
-		return answered(block.Err)
+	err = s.do(ctx, func(b *sarama.Broker) (err error) {
+		offset, err = fetchOffset(b, s.conf.Version, s.k.cfg.StateTopic, s.partition, which)
+		return err
 	})
 	return offset, err
 }
 
 func (s *states) fetch(ctx context.Context, offset int64) (block *sarama.FetchResponseBlock, err error) {
-	err = s.do(ctx, func(b *sarama.Broker) error {
-		req := &sarama.FetchRequest{Version: 11, MaxBytes: fetchBytes, SessionEpoch: -1}
-		req.AddBlock(s.k.cfg.StateTopic, s.partition, offset, fetchBytes, -1)
-		res, err := b.Fetch(req)
-		if err != nil {
-			return err
-		}
-		if block = res.GetBlock(s.k.cfg.StateTopic, s.partition); block == nil {
-			return sarama.ErrIncompleteResponse
-		}
-		return answered(block.Err)
+	err = s.do(ctx, func(b *sarama.Broker) (err error) {
+		block, err = fetchRecords(b, s.k.cfg.StateTopic, s.partition, offset, fetchBytes)
+		return err
 	})
 	return block, err
 }

@@ -248,38 +248,19 @@ func (l *Letters) ask(ctx context.Context, partition int32, request func(*sarama
 }
 
 func (l *Letters) offset(ctx context.Context, partition int32, which int64) (offset int64, err error) {
-	err = l.ask(ctx, partition, func(b *sarama.Broker) error {
-		req := sarama.NewOffsetRequest(l.admin.conf.Version)
-		req.AddBlock(l.cfg.DeadTopic, partition, which, 1)
-		res, err := b.GetAvailableOffsets(req)
-		if err != nil {
-			return err
-		}
-		block := res.GetBlock(l.cfg.DeadTopic, partition)
-		if block == nil {
-			return sarama.ErrIncompleteResponse
-		}
-		offset = block.Offset
-		return answered(block.Err)
+	err = l.ask(ctx, partition, func(b *sarama.Broker) (err error) {
+		offset, err = fetchOffset(b, l.admin.conf.Version, l.cfg.DeadTopic, partition, which)
+		return err
 	})
 	return offset, err
 }
 
-// fetch reads from an offset on: the batch that holds it, whatever its size, and more up to most bytes.
 func (l *Letters) fetch(
 	ctx context.Context, partition int32, offset int64, most int32,
 ) (block *sarama.FetchResponseBlock, err error) {
-	err = l.ask(ctx, partition, func(b *sarama.Broker) error {
-		req := &sarama.FetchRequest{Version: 11, MaxBytes: most, SessionEpoch: -1}
-		req.AddBlock(l.cfg.DeadTopic, partition, offset, most, -1)
-		res, err := b.Fetch(req)
-		if err != nil {
-			return err
-		}
-		if block = res.GetBlock(l.cfg.DeadTopic, partition); block == nil {
-			return sarama.ErrIncompleteResponse
-		}
-		return answered(block.Err)
+	err = l.ask(ctx, partition, func(b *sarama.Broker) (err error) {
+		block, err = fetchRecords(b, l.cfg.DeadTopic, partition, offset, most)
+		return err
 	})
 	return block, err
 }
