@@ -64,6 +64,9 @@ func (c *doctorCommand) Run(ctx context.Context, cmd *command) error {
 	})
 	report = append(diagnosisOf(findings), append(report, <-versions)...)
 	report = append(report, <-brokers...)
+	if err := ctx.Err(); err != nil { // what was found of late is only that it was stopped
+		return err
+	}
 	if c.JSON {
 		err = report.writeJSON(cmd.stdout)
 	} else {

@@ -117,9 +117,9 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 		return exit(stderr, usageError{errors.New(withoutURLs(err.Error(), args) + "; `walrelay --help` shows how")})
 	}
 	selected.BindTo(ctx, (*context.Context)(nil))
-	return exit(stderr, selected.Run(&command{
+	return exit(stderr, interrupted(ctx, selected.Run(&command{
 		settings: &c.Settings, declared: declaredIn(parser.Model), env: variables, stdout: stdout, stderr: stderr,
-	}))
+	})))
 }
 
 // beginning is what somebody needs who starts walrelay for the first time.

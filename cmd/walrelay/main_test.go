@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"testing"
 
@@ -35,6 +36,19 @@ func minimal(more ...string) []string {
 		"WALRELAY_DATABASE_URL=postgres://relay:hunter2@db.example:5433/shop",
 		"WALRELAY_KAFKA_BROKERS=kafka-1:9092,[::1]:9093",
 	}, more...)
+}
+
+// A command that a signal stops says so, and nothing of what that led to.
+func TestRun_Interrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(fmt.Errorf("%w interrupt", errSignal))
+	for _, args := range [][]string{{"doctor"}, {"slot", "show"}, {"migrate", "up"}, {"deadletters", "redrive", "--all"}} {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, exitError, run(ctx, args, minimal(), &stdout, &stderr), args)
+		require.Equal(t, "walrelay: stopped by signal interrupt\n", stderr.String(), args)
+		require.Empty(t, stdout.String(), args)
+	}
 }
 
 func TestRun_ExitCodes(t *testing.T) {

@@ -245,7 +245,7 @@ func (c *command) replay(
 		}, record)
 	})
 	progress.end()
-	switch {
+	switch err = interrupted(ctx, err); {
 	case err != nil:
 		return fmt.Errorf("replay %s: %w; to go on: `walrelay replay resume %s`", record.Name, err, record.Name)
 	case record.Refused > 0:
