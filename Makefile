@@ -49,9 +49,9 @@ memory: ## one transaction of 10,000,000 rows in both delivery modes, payloads o
 	WALRELAY_E2E_ROWS=10000000 $(GO) test ./e2e -run TestMemory -v -count=1 -timeout 120m
 
 .PHONY: campaign
-campaign: ## look for lost events under faults: FOR=10m SEED=7 FAULTS=a,b PG=18 DELIVERY=at-least-once
+campaign: ## look for lost events under faults: FOR=10m SEED=7 FAULTS=a,b PG=18 DELIVERY=at-least-once SHAPE=rows
 	$(GO) run ./e2e/campaign --for $(or $(FOR),10m) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \
-		$(if $(PG),--pg $(PG)) $(if $(DELIVERY),--delivery $(DELIVERY))
+		$(if $(PG),--pg $(PG)) $(if $(DELIVERY),--delivery $(DELIVERY)) $(if $(SHAPE),--shape $(SHAPE))
 
 .PHONY: payments
 payments: ## the example application with everything going wrong; its sums have to agree: FOR=1m SEED=7

@@ -24,7 +24,7 @@ const (
 // it did not come to a verdict.
 func campaign(ctx context.Context, t testing.TB, opts options) *report {
 	t.Helper()
-	t.Logf("seed %d, PostgreSQL %d, %s, for %v", opts.seed, opts.postgres, opts.delivery, opts.duration)
+	t.Logf("seed %d, %s, PostgreSQL %d, %s, for %v", opts.seed, opts.shape.name, opts.postgres, opts.delivery, opts.duration)
 	if opts.faults = possible(opts.faults, opts.postgres, t.Logf); len(opts.faults) == 0 {
 		t.Fatalf("no fault is left")
 	}
@@ -162,7 +162,8 @@ func (w *world) judge(ctx context.Context, load *workload, episodes []episode) *
 		w.t.Errorf("%s", fault)
 	}
 	r := &report{
-		Seed: w.options.seed, Postgres: fmt.Sprintf("%d.%d", w.server.Version/10000, w.server.Version%10000),
+		Seed: w.options.seed, Shape: w.options.shape.name,
+		Postgres: fmt.Sprintf("%d.%d", w.server.Version/10000, w.server.Version%10000),
 		Delivery: w.options.delivery, Duration: w.options.duration, Exits: map[int]int{},
 	}
 	for _, wr := range append(load.writers, load.pulse.writer) {
@@ -179,6 +180,7 @@ func (w *world) judge(ctx context.Context, load *workload, episodes []episode) *
 	defer cancel()
 	verdict, err := judge.Topics(ctx, judge.Source{
 		Brokers: w.cluster.Addrs(), Topics: w.topics, Committed: w.options.delivery == exactlyOnce,
+		Form: w.options.shape.form,
 	}, w.ledger)
 	if err != nil {
 		w.t.Fatalf("judge: %v", err)

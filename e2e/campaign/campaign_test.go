@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // WALRELAY_CAMPAIGN_FOR says how long ("10m").
 func TestCampaign(t *testing.T) {
 	// Those that take long are left to longer campaigns, so that every one of these has its turn.
-	r := short(t, "at-least-once", 90*time.Second, "relay-kill,relay-crash-loop,relay-term,pg-crash,walsender-terminate,"+
+	r := short(t, rows(), "at-least-once", campaignSeed(t), 90*time.Second, "relay-kill,relay-crash-loop,relay-term,pg-crash,walsender-terminate,"+
 		"alter-publication,broker-kill,move-leaders,add-partitions,pg-cut,kafka-reset,kafka-outage,"+
 		"pg-credentials,kafka-credentials")
 	require.GreaterOrEqual(t, len(r.Faults), 8, "kinds of faults")
@@ -30,27 +30,43 @@ func TestCampaign(t *testing.T) {
 
 // What breaks transactions of Kafka: their coordinator, their leaders, and whoever writes them.
 func TestCampaign_ExactlyOnce(t *testing.T) {
-	r := short(t, exactlyOnce, 30*time.Second,
+	r := short(t, rows(), exactlyOnce, campaignSeed(t), 30*time.Second,
 		"relay-kill,relay-term,relay-zombie,pg-crash,walsender-terminate,broker-kill,move-leaders,kafka-reset")
 	require.GreaterOrEqual(t, len(r.Faults), 3, "kinds of faults")
 	require.Zero(t, r.Duplicated)
 }
 
+// One of the other shapes, in one of the modes, by turns: the seed says which.
+func TestCampaign_Shape(t *testing.T) {
+	others := shapes()[1:]
+	seed := campaignSeed(t)
+	delivery := pick(rand.New(rand.NewPCG(seed, 3)), "at-least-once", exactlyOnce)
+	short(t, others[seed%uint64(len(others))], delivery, seed, 15*time.Second,
+		"relay-kill,relay-term,pg-crash,walsender-terminate,new-partition,add-partitions,broker-kill,pg-cut,kafka-reset")
+}
+
+// campaignSeed is that of WALRELAY_CAMPAIGN_SEED, or another one each time.
+func campaignSeed(t *testing.T) uint64 {
+	t.Helper()
+	text := os.Getenv("WALRELAY_CAMPAIGN_SEED")
+	if text == "" {
+		return rand.Uint64N(1_000_000)
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	require.NoError(t, err)
+	return seed
+}
+
 // short is a campaign in which nothing may go wrong.
-func short(t *testing.T, delivery string, duration time.Duration, faults string) *report {
+func short(t *testing.T, s *shape, delivery string, seed uint64, duration time.Duration, faults string) *report {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("takes minutes")
 	}
-	opts := options{duration: duration, seed: rand.Uint64N(1_000_000), postgres: 18, delivery: delivery, rate: 1000}
+	opts := options{duration: duration, seed: seed, postgres: 18, delivery: delivery, shape: s, rate: 1000}
 	if text := os.Getenv("WALRELAY_CAMPAIGN_FOR"); text != "" {
 		var err error
 		opts.duration, err = time.ParseDuration(text)
-		require.NoError(t, err)
-	}
-	if text := os.Getenv("WALRELAY_CAMPAIGN_SEED"); text != "" {
-		var err error
-		opts.seed, err = strconv.ParseUint(text, 10, 64)
 		require.NoError(t, err)
 	}
 	var err error

@@ -2,7 +2,7 @@
 // that an application may, breaks walrelay, PostgreSQL, Kafka and the network in between, one fault
 // after the other, and in the end compares what is in Kafka with what was committed.
 //
-//	go run ./e2e/campaign --for 10m --seed 7 --faults kafka,relay-kill --pg 18
+//	go run ./e2e/campaign --for 10m --seed 7 --faults kafka,relay-kill --pg 18 --shape messages
 //
 // A seed repeats the choices, but not the timing, of a campaign. The exit code is 1 when anything was
 // lost, invented or put in another order, or when events did not flow again after a fault was over.
@@ -11,6 +11,7 @@
 //	campaign.go    the order of things
 //	world.go       the servers, with a proxy (wire.go) before each
 //	relays.go      restarts walrelay when it ends, as a service manager does
+//	shape.go       how events are written and what records are made of them; cloudevents.go and formats.go have some
 //	writer.go      transactions of all kinds; outcome.go finds out about those whose COMMIT got no answer
 //	pulse.go       tells when events flow again
 //	fault.go       the list of faults; relay.go, postgres.go, kafka.go, network.go and others have them

@@ -17,6 +17,7 @@ type options struct {
 	faults   []*fault
 	postgres int // major
 	delivery string
+	shape    *shape
 	rate     int // events a second, on average
 	json     bool
 	logs     string // directory for the logs of walrelay; empty: nowhere
@@ -32,6 +33,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	flags.Uint64Var(&o.seed, "seed", rand.Uint64N(1_000_000), "repeats the choices of a campaign")
 	flags.IntVar(&o.postgres, "pg", 18, "PostgreSQL major, 14 to 18")
 	flags.StringVar(&o.delivery, "delivery", "at-least-once", "at-least-once or "+exactlyOnce)
+	shapeName := flags.String("shape", shapes()[0].name, "how events are written and what becomes of them")
 	flags.IntVar(&o.rate, "rate", 1000, "events a second, on average")
 	flags.BoolVar(&o.json, "json", false, "print the report as JSON")
 	flags.StringVar(&o.logs, "logs", "", "directory to leave the logs of walrelay in")
@@ -39,6 +41,10 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	flags.Usage = func() {
 		_, _ = fmt.Fprintln(stderr, "Usage of campaign:")
 		flags.PrintDefaults()
+		_, _ = fmt.Fprintln(stderr, "Shapes:")
+		for _, s := range shapes() {
+			_, _ = fmt.Fprintf(stderr, "  %-12s %s\n", s.name, s.about)
+		}
 		_, _ = fmt.Fprintln(stderr, "Faults:")
 		for _, f := range allFaults() {
 			mark := ""
@@ -54,7 +60,10 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 		return o, err
 	}
 	var err error
-	if o.faults, err = selectFaults(*names); err == nil && (flags.NArg() > 0 || o.duration <= 0 || o.rate <= 0) {
+	if o.shape, err = selectShape(*shapeName); err == nil {
+		o.faults, err = selectFaults(*names)
+	}
+	if err == nil && (flags.NArg() > 0 || o.duration <= 0 || o.rate <= 0) {
 		err = errors.New("see --help")
 	}
 	if err != nil {

@@ -81,19 +81,20 @@ func (p *pulse) write(ctx context.Context, number int) error {
 	if conn == nil {
 		return nil
 	}
-	tx := &transaction{conn: conn}
+	var kept []judge.Event
 	for _, topic := range p.w.topics {
 		for key := range pulseKeys {
-			tx.kept = append(tx.kept, judge.Event{
-				ID: eventID(pulseWriter, number*beatSize+len(tx.kept)), Topic: topic,
+			kept = append(kept, judge.Event{
+				ID: eventID(pulseWriter, number*beatSize+len(kept)), Topic: topic,
 				Key: fmt.Appendf(nil, "pulse-%d", key), Value: fmt.Append(nil, number),
 			})
 		}
 	}
-	tx.witness = row{id: tx.kept[0].ID, table: tables[number%len(tables)]}
-	_, err := conn.Exec(ctx, "BEGIN")
+	shape := p.w.options.shape
+	tx, err := begin(ctx, conn, kept[0].ID)
 	if err == nil {
-		err = insert(ctx, conn, tx.witness, tx.kept)
+		tx.kept = kept
+		err = shape.insert(ctx, conn, number%len(shape.places), 0, kept)
 	}
 	if err != nil {
 		wr.disconnect(ctx)

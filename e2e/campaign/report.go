@@ -14,6 +14,7 @@ import (
 // report is what a campaign has found.
 type report struct {
 	Seed       uint64        `json:"seed"`
+	Shape      string        `json:"shape"`
 	Postgres   string        `json:"postgres"`
 	Delivery   string        `json:"delivery"`
 	Duration   time.Duration `json:"duration_ns"`
@@ -93,11 +94,11 @@ func (r *report) writeTable(w io.Writer) error {
 	}
 	slices.Sort(exits)
 	_, err := fmt.Fprintf(w, `
-seed %d, PostgreSQL %s, %s, %v
+seed %d, %s, PostgreSQL %s, %s, %v
 rolled back %d events; %d commits without an answer; %d starts of walrelay, exits: %v
 %d duplicates came with a new epoch; %d repeats were interrupted; %d events are excused
 %s
-`, r.Seed, r.Postgres, r.Delivery, r.Duration.Round(time.Second), r.RolledBack, r.Unknown, r.Starts, exits,
+`, r.Seed, r.Shape, r.Postgres, r.Delivery, r.Duration.Round(time.Second), r.RolledBack, r.Unknown, r.Starts, exits,
 		r.Renewed, r.Gaps, r.Excused, r.Verdict)
 	return err
 }

@@ -28,7 +28,7 @@ func lossFaults() []*fault {
 			group: group, name: "publication-recreated", about: "the publication is dropped and created again",
 			most: 4 * time.Second, strike: loss{
 				harm: func(ctx context.Context, w *world) error { return w.sql(ctx, "DROP PUBLICATION walrelay") },
-				mend: func(ctx context.Context, w *world) error { return w.sql(ctx, publicationSQL) },
+				mend: func(ctx context.Context, w *world) error { return w.sql(ctx, w.options.shape.publicationSQL()) },
 				// It stands before rows that were written without a publication, and cannot be read past them.
 				unslot: true,
 			}.strike,

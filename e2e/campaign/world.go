@@ -30,7 +30,7 @@ const (
 // that recreate-topic deletes: what it loses is excused, and in the others nothing is.
 //
 //nolint:gochecknoglobals // a constant
-var kinds = []string{notices, "orders", "payments", "shipments", "audits"}
+var kinds = []string{notices, "orders", "payments", "parcel_scans", "audits"}
 
 const notices = "notices"
 
@@ -88,36 +88,32 @@ func newWorld(t testing.TB, opts options) *world {
 		w.topics = append(w.topics, prefix+kind)
 		w.cluster.CreateTopic(t, prefix+kind, partitions, nil)
 	}
-	w.db.Exec(t, outboxSQL+publicationSQL)
-	if err := w.addBucket(t.Context()); err != nil {
-		t.Fatalf("%v", err)
-	}
 	w.relays = newRelays(w)
 	if err := w.createRelayUsers(t.Context()); err != nil {
 		t.Fatalf("%v", err)
 	}
-	w.relays.command(t, "migrate", "up", "--database-url", w.db.DSN) // by the owner
+	w.db.Exec(t, witnessSQL+opts.shape.tables)
+	w.db.Exec(t, opts.shape.publicationSQL())
+	if err := w.addBucket(t.Context()); err != nil {
+		t.Fatalf("%v", err)
+	}
+	w.relays.command(t, "migrate", "up", "--kit", "--database-url", w.db.DSN) // by the owner
 	if err := w.grant(t.Context()); err != nil {
 		t.Fatalf("%v", err)
 	}
 	return w
 }
 
-// outboxSQL creates two outbox tables, one of them partitioned. Keys may be NULL.
-const outboxSQL = `
-	CREATE TABLE outbox (
-		id uuid PRIMARY KEY, aggregatetype text NOT NULL, aggregateid text, type text NOT NULL, payload text, bucket int
-	);
-	CREATE TABLE outbox_parts (
-		id uuid, aggregatetype text NOT NULL, aggregateid text, type text NOT NULL, payload text, bucket int,
-		PRIMARY KEY (id, bucket)
-	) PARTITION BY LIST (bucket);`
+// witnessSQL creates a table that is not published: what an application writes beside its events.
+const witnessSQL = "CREATE TABLE witnesses (id uuid PRIMARY KEY);"
 
-const publicationSQL = `
-	CREATE PUBLICATION walrelay FOR TABLE outbox, outbox_parts
-		WITH (publish = 'insert', publish_via_partition_root = true)`
+// publicationSQL creates the publication as the shape has it.
+func (s *shape) publicationSQL() string {
+	return fmt.Sprintf("CREATE PUBLICATION walrelay FOR TABLE outbox, outbox_parts "+
+		"WITH (publish = 'insert', publish_via_partition_root = %t)", !s.byPart)
+}
 
-// tables are those of outboxSQL.
+// tables are those of every shape.
 //
 //nolint:gochecknoglobals // a constant
 var tables = []string{"outbox", "outbox_parts"}
@@ -125,12 +121,13 @@ var tables = []string{"outbox", "outbox_parts"}
 // addBucket adds a partition to outbox_parts, which the writers use from then on.
 func (w *world) addBucket(ctx context.Context) error {
 	n := w.buckets.Load()
-	err := w.sql(ctx, fmt.Sprintf(
-		"CREATE TABLE IF NOT EXISTS outbox_part_%d PARTITION OF outbox_parts FOR VALUES IN (%d)", n, n))
-	if err == nil {
-		w.buckets.Add(1)
+	if w.options.shape.part == "" {
+		w.relays.command(w.t, "partitions", "create", "--every=hour", fmt.Sprintf("--ahead=%dh", n+1), "--table=outbox_parts")
+	} else if err := w.sql(ctx, fmt.Sprintf(w.options.shape.part, n)); err != nil {
+		return err
 	}
-	return err
+	w.buckets.Add(1)
+	return nil
 }
 
 // relayEnv is the environment of an instance of walrelay; what may differ from one start to the next
@@ -153,7 +150,6 @@ func (w *world) relayEnv(name string, random *rand.Rand) map[string]string {
 		"WALRELAY_SLOT":                 slot,
 		"WALRELAY_SLOT_FAILOVER":        strconv.FormatBool(w.options.postgres >= failoverMajor),
 		"WALRELAY_TABLES":               "public.outbox,public.outbox_parts",
-		"WALRELAY_TOPIC":                prefix + "{aggregatetype}",
 		"WALRELAY_DELIVERY":             w.options.delivery,
 		"WALRELAY_STATUS_INTERVAL":      "500ms",
 		"WALRELAY_RECEIVE_TIMEOUT":      "8s",
@@ -161,6 +157,7 @@ func (w *world) relayEnv(name string, random *rand.Rand) map[string]string {
 		"WALRELAY_BACKOFF_MAX":          "2s",
 		"WALRELAY_ADMIN_ADDR":           "127.0.0.1:0",
 	}
+	maps.Copy(env, w.options.shape.settings)
 	maps.Copy(env, map[string]string{
 		"WALRELAY_IN_FLIGHT_EVENTS": pick(random, "300", "5000", "65536"), // less than some transactions
 		"WALRELAY_BATCH_BYTES":      pick(random, "10000", "200000", "1000000"),

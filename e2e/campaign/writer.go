@@ -32,15 +32,14 @@ type transaction struct {
 	conn    *pgx.Conn // nil when it is prepared
 	gid     string    // of a prepared transaction
 	kept    []judge.Event
-	witness row // one of the rows of kept, which tells afterwards whether the transaction was committed
+	witness string // id of a row of witnesses
 	due     time.Time
 }
 
-// row is where to look for an event.
-type row struct {
-	id     string
-	table  string
-	bucket int32
+// begin begins one on conn. Whatever the shape, there is a row then that tells afterwards whether it was committed.
+func begin(ctx context.Context, conn *pgx.Conn, witness string) (*transaction, error) {
+	_, err := conn.Exec(ctx, "BEGIN; INSERT INTO witnesses VALUES ('"+witness+"')")
+	return &transaction{conn: conn, witness: witness}, err
 }
 
 func newWriter(w *world, number int, p *pace) *writer {
@@ -94,8 +93,13 @@ func (wr *writer) transaction(ctx context.Context) (inserted int, err error) {
 	if conn == nil {
 		return 0, nil
 	}
-	tx := &transaction{conn: conn, due: time.Now().Add(between(wr.random, 0, 2*time.Second))}
-	if inserted, err = wr.fill(ctx, tx); err != nil {
+	due := time.Now().Add(between(wr.random, 0, 2*time.Second))
+	tx, err := begin(ctx, conn, wr.newID())
+	if err == nil {
+		tx.due = due
+		inserted, err = wr.fill(ctx, tx)
+	}
+	if err != nil {
 		wr.disconnect(ctx)
 		return inserted, nil //nolint:nilerr // not committed, since nobody has asked for it
 	}
@@ -116,16 +120,13 @@ func (wr *writer) transaction(ctx context.Context) (inserted int, err error) {
 	return inserted, nil
 }
 
-// fill begins the transaction and inserts into it.
+// fill writes events.
 func (wr *writer) fill(ctx context.Context, tx *transaction) (inserted int, err error) {
-	if _, err := tx.conn.Exec(ctx, "BEGIN"); err != nil {
-		return 0, err
-	}
 	for range 1 + wr.random.IntN(3) {
 		if _, err := tx.conn.Exec(ctx, "SAVEPOINT step"); err != nil {
 			return inserted, err
 		}
-		events, witness, err := wr.insert(ctx, tx.conn)
+		events, err := wr.insert(ctx, tx.conn)
 		if err != nil {
 			return inserted, err
 		}
@@ -135,7 +136,7 @@ func (wr *writer) fill(ctx context.Context, tx *transaction) (inserted int, err 
 			end = "ROLLBACK TO SAVEPOINT step"
 			wr.rolled += len(events)
 		} else {
-			tx.kept, tx.witness = append(tx.kept, events...), witness
+			tx.kept = append(tx.kept, events...)
 		}
 		if _, err := tx.conn.Exec(ctx, end); err != nil {
 			return inserted, err
@@ -144,8 +145,8 @@ func (wr *writer) fill(ctx context.Context, tx *transaction) (inserted int, err 
 	return inserted, nil
 }
 
-// insert inserts a few rows mostly, now and then many, into one of the tables.
-func (wr *writer) insert(ctx context.Context, conn *pgx.Conn) (events []judge.Event, witness row, err error) {
+// insert writes a few events mostly, now and then many, to one of the places.
+func (wr *writer) insert(ctx context.Context, conn *pgx.Conn) ([]judge.Event, error) {
 	var n int
 	switch choice := wr.random.IntN(500); {
 	case choice == 0:
@@ -157,12 +158,13 @@ func (wr *writer) insert(ctx context.Context, conn *pgx.Conn) (events []judge.Ev
 	default:
 		n = 1 + wr.random.IntN(5)
 	}
-	events = make([]judge.Event, n)
+	events := make([]judge.Event, n)
 	for i := range events {
 		events[i] = wr.event(n)
 	}
-	witness = row{events[0].ID, pick(wr.random, tables...), wr.random.Int32N(wr.w.buckets.Load())}
-	return events, witness, insert(ctx, conn, witness, events)
+	shape := wr.w.options.shape
+	place, bucket := wr.random.IntN(len(shape.places)), wr.random.Int32N(wr.w.buckets.Load())
+	return events, shape.insert(ctx, conn, place, bucket, events)
 }
 
 // event makes up an event, one of n in its transaction.
@@ -181,8 +183,9 @@ func (wr *writer) event(n int) judge.Event {
 	case choice == 13 && n < 10:
 		size = wr.random.IntN(900_000) // brokers take a little more than 1 MB
 	}
-	text := fmt.Sprintf(`{"writer": %d, "n": %d, "text": "`, wr.number, wr.sequence)
-	e.Value = []byte(text + strings.Repeat("lorem ipsum ", size/12) + `"}`)
+	// The order is that of jsonb, and there is no space outside of texts: what expands JSON leaves it as it is.
+	e.Value = fmt.Appendf(nil, `{"n":%d,"text":"%s","writer":%d}`, wr.sequence, strings.Repeat("lorem ipsum ", size/12),
+		wr.number)
 	return e
 }
 
@@ -198,29 +201,6 @@ func eventID(writer, sequence int) string {
 func parseEventID(text string) (writer, sequence int, ok bool) {
 	n, _ := fmt.Sscanf(text, "%08x-0000-4000-8000-%012x", &writer, &sequence)
 	return writer, sequence, n == 2
-}
-
-// insert inserts events into the table and bucket of a row, in this order.
-func insert(ctx context.Context, conn *pgx.Conn, where row, events []judge.Event) error {
-	ids, types, keys, payloads := make([]string, len(events)), make([]string, len(events)),
-		make([]*string, len(events)), make([]*string, len(events))
-	for i, e := range events {
-		ids[i], types[i] = e.ID, strings.TrimPrefix(e.Topic, prefix)
-		keys[i], payloads[i] = text(e.Key), text(e.Value)
-	}
-	_, err := conn.Exec(ctx, `INSERT INTO `+where.table+` (id, aggregatetype, aggregateid, type, payload, bucket)
-		SELECT id, kind, key, 'happened', payload, $5
-		FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS e (id, kind, key, payload)`,
-		ids, types, keys, payloads, where.bucket)
-	return err
-}
-
-func text(b []byte) *string {
-	if b == nil {
-		return nil
-	}
-	s := string(b)
-	return &s
 }
 
 // connect returns the writer's connection; nil while the server is away.

@@ -1,6 +1,7 @@
 // Package judge decides whether what is in Kafka is what was committed to PostgreSQL: nothing lost,
 // nothing invented, nothing in another order. It reads with an independent client and knows nothing of
-// walrelay but the headers that consumers are told to rely on: id, walrelay-stream, walrelay-position.
+// walrelay but the headers that consumers are told to rely on: id, walrelay-stream, walrelay-position, and
+// where they are expected walrelay-transaction-*.
 //
 //	ledger := judge.NewLedger()
 //	err := ledger.Commit(events...)                      // by the writers, each after its COMMIT
@@ -17,6 +18,8 @@
 //	ledger.go     what was committed
 //	position.go   the header by whose order consumers drop repetitions
 //	judge.go      looks at one record after the other
+//	form.go       what records look like, where they are not just key and value
+//	markers.go    puts transactions together again
 //	verdict.go    what was found
 //	topics.go     reads whole topics
 package judge

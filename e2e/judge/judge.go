@@ -6,6 +6,8 @@ import (
 
 // Judge compares records with a ledger, to which nothing more may be added meanwhile.
 type Judge struct {
+	Form // to be set before the first record
+
 	ledger     *Ledger
 	events     []sight // as in the ledger
 	partitions []*partition
@@ -59,7 +61,8 @@ func (j *Judge) See(r *kgo.Record) {
 	v := j.verdict
 	v.Records++
 	text, stream := Header(r, "id"), Header(r, "walrelay-stream")
-	position, ok := parsePosition(Header(r, "walrelay-position"))
+	positionText := Header(r, "walrelay-position")
+	position, ok := parsePosition(positionText)
 	if !ok || stream == "" {
 		v.fault(BadHeaders, text)
 	}
@@ -74,9 +77,15 @@ func (j *Judge) See(r *kgo.Record) {
 	v.Epochs[position.epoch()]++
 	v.Timelines[position.timeline()]++
 	e := &j.ledger.events[number]
-	content := j.ledger.content(Event{ID: text, Topic: r.Topic, Key: r.Key, Value: r.Value})
-	if content != j.ledger.contentIn(number, position.epoch()) {
+	event, err := j.read(r)
+	switch {
+	case err != nil:
+		v.fault(Altered, text+": "+err.Error())
+	case j.ledger.content(event) != j.ledger.contentIn(number, position.epoch()):
 		v.fault(Altered, text)
+	}
+	if j.Transactions && !j.ledger.marked(r, number, positionText) {
+		v.fault(WrongMarkers, text)
 	}
 	p := j.partition(r, stream)
 	if stream != p.stream {
@@ -122,6 +131,9 @@ func (j *Judge) deliver(e *entry, s *sight, p *partition, offset int64, position
 		v.Delivered++
 	case position.epoch() != s.position.epoch():
 		v.Renewed++
+		if j.Transactions && position.commit() != s.position.commit() {
+			v.fault(Torn, e.id.String())
+		}
 	case position != s.position:
 		v.fault(SecondPosition, e.id.String())
 	case p.number != s.partition:
@@ -194,6 +206,9 @@ func (j *Judge) Conclude() *Verdict {
 			j.compare(e, before, s)
 		}
 		latest[e.key] = s
+	}
+	if j.Transactions {
+		j.reassemble()
 	}
 	v.repeats = map[Partition][]int64{}
 	for _, p := range j.partitions {

@@ -23,6 +23,7 @@ type Ledger struct {
 	mu     sync.Mutex
 	seed   maphash.Seed
 	events []entry // the events of one key in commit order
+	ends   []int   // of transactions: the numbers of the events behind each one's last
 	byID   map[id]int
 	keys   map[uint64]int32 // by hash of topic and key
 	topics map[string]int32
@@ -70,6 +71,7 @@ func (l *Ledger) Commit(events ...Event) error {
 		l.byID[id] = len(l.events)
 		l.events = append(l.events, entry{id: id, content: l.content(e), key: l.key(e), topic: l.topic(e.Topic)})
 	}
+	l.ends = append(l.ends, len(l.events))
 	return nil
 }
 

@@ -28,3 +28,11 @@ func (p position) less(o position) bool { return bytes.Compare(p[:], o[:]) < 0 }
 func (p position) epoch() uint32 { return binary.BigEndian.Uint32(p[:]) }
 
 func (p position) timeline() uint32 { return binary.BigEndian.Uint32(p[4:]) }
+
+// commit is timeline and commit LSN, which are the same for all events of a transaction.
+func (p position) commit() (c commit) {
+	copy(c[:], p[4:])
+	return c
+}
+
+type commit [12]byte

@@ -16,11 +16,14 @@ type Source struct {
 	Topics  []string
 	// Committed leaves out what transactions have not committed.
 	Committed bool
+	// Form is what the records look like.
+	Form
 }
 
 // Topics judges all that is in the topics now.
 func Topics(ctx context.Context, source Source, ledger *Ledger) (*Verdict, error) {
 	j := New(ledger)
+	j.Form = source.Form
 	if err := source.read(ctx, j.See); err != nil {
 		return nil, fmt.Errorf("read topics: %w", err)
 	}
@@ -33,6 +36,7 @@ func Streams(ctx context.Context, source Source, ledgers map[string]*Ledger) (ma
 	judges := map[string]*Judge{}
 	for stream, ledger := range ledgers {
 		judges[stream] = New(ledger)
+		judges[stream].Form = source.Form
 	}
 	var stray error
 	err := source.read(ctx, func(r *kgo.Record) {

@@ -16,7 +16,7 @@ const (
 	Phantom        Kind = "phantom"                    // never committed
 	Reordered      Kind = "reordered"                  // first deliveries of a key
 	MovedKey       Kind = "in two partitions"          // within one epoch
-	Altered        Kind = "altered"                    // topic, key or value, or the spelling of the id
+	Altered        Kind = "altered"                    // topic, key or value, the spelling of the id; or unreadable
 	BadHeaders     Kind = "without stream or position" // the headers of the fence
 	StreamChanged  Kind = "stream changed"             // within a partition
 	PositionFell   Kind = "position not growing"       // of first deliveries
@@ -24,6 +24,8 @@ const (
 	KeptTwice      Kind = "kept twice by position"     // these three: by a consumer that drops by position
 	Dropped        Kind = "dropped by position"        // delivered, and never kept
 	KeptReordered  Kind = "reordered after dropping by position"
+	WrongMarkers   Kind = "wrong place in its transaction" // by the headers that tell it
+	Torn           Kind = "torn from its transaction"      // another event of it has another transaction id
 	// GapInRepeat is a repeat that does not go on to the end of what it repeats. The late write of a
 	// process that was thought dead makes one rightly, anything else does not.
 	GapInRepeat Kind = "gap in a repeat"
