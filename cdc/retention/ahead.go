@@ -220,4 +220,4 @@ func (p *partitioned) attach(ctx context.Context, db *pgx.Conn, c Created) (done
 	return done && err == nil, err
 }
 
-const boundTime = "2006-01-02 15:04:05+00"
+const boundTime = "2006-01-02 15:04:05.999999+00" // a fraction only where there is one

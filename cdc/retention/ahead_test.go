@@ -111,6 +111,19 @@ func TestAhead(t *testing.T) {
 	})
 }
 
+// Ranges that are there may end at any microsecond.
+func TestAhead_FillsUpToTheMicrosecond(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		f := newFixture(t, major, timed("timestamptz"))
+		f.db.Exec(t, `DO $$ BEGIN EXECUTE format('CREATE TABLE public.odd PARTITION OF public.events FOR VALUES FROM (%L)
+			TO (%L)', date_trunc('hour', now()), date_trunc('hour', now()) + interval '59 minutes 59.123456 seconds'); END $$`)
+		made, err := f.make(Ahead{Every: Hourly, For: time.Hour})
+		require.NoError(t, err)
+		require.Equal(t, 123456000, made[0].begin.Nanosecond())
+		require.Contains(t, made[0].String(), ":59:59.123456+00 to ")
+	})
+}
+
 // What cannot be done is said with what can.
 func TestAhead_Refuses(t *testing.T) {
 	forMajors(t, func(t *testing.T, major int) {

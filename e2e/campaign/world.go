@@ -97,7 +97,9 @@ func newWorld(t testing.TB, opts options) *world {
 	if err := w.addBucket(t.Context()); err != nil {
 		t.Fatalf("%v", err)
 	}
-	w.relays.command(t, "migrate", "up", "--kit", "--database-url", w.db.DSN) // by the owner
+	for _, args := range [][]string{{"migrate", "up"}, {"migrate", "up", "--kit"}} {
+		w.relays.command(t, append(args, "--database-url", w.db.DSN)...) // by the owner
+	}
 	if err := w.grant(t.Context()); err != nil {
 		t.Fatalf("%v", err)
 	}
