@@ -158,6 +158,13 @@ func (w *world) judge(ctx context.Context, load *workload, episodes []episode) *
 		w.t.Errorf("settle: %v", err) // and judge all the same
 	}
 	w.relays.stopAll()
+	if sql := w.options.shape.remark; sql != "" {
+		var remark string
+		if err := w.db.Conn.QueryRow(ctx, sql).Scan(&remark); err != nil {
+			w.t.Errorf("remark: %v", err)
+		}
+		w.t.Logf("%s", remark)
+	}
 	for _, fault := range append(w.relays.crashes(), w.relays.unforeseen()...) {
 		w.t.Errorf("%s", fault)
 	}

@@ -51,6 +51,7 @@ func binaries() *shape {
 			e.Value = text
 			return e, err
 		}},
+		remark: "SELECT count(*) || ' messages outside of a transaction were refused' FROM walrelay.dead_letters",
 		settings: map[string]string{
 			"WALRELAY_MESSAGE_BINARY_PREFIX":    "campaign.binary",
 			"WALRELAY_MESSAGE_NONTRANSACTIONAL": "refuse",

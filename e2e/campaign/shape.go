@@ -27,6 +27,8 @@ type shape struct {
 	places   []string
 	settings map[string]string // of walrelay
 	form     judge.Form        // of records
+	// remark is SQL for a line in the log in the end: what walrelay has done beside delivering. Empty: nothing.
+	remark string
 }
 
 // withEvents precedes the statements of places: e has a row for each event, in their order.
