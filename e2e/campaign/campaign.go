@@ -24,7 +24,8 @@ const (
 // it did not come to a verdict.
 func campaign(ctx context.Context, t testing.TB, opts options) *report {
 	t.Helper()
-	t.Logf("seed %d, %s, PostgreSQL %d, %s, for %v", opts.seed, opts.shape.name, opts.postgres, opts.delivery, opts.duration)
+	t.Logf("seed %d, %s, PostgreSQL %d, %s, for %v",
+		opts.seed, opts.shape.name, opts.postgres, opts.delivery, opts.duration)
 	if opts.faults = possible(opts.faults, opts.postgres, t.Logf); len(opts.faults) == 0 {
 		t.Fatalf("no fault is left")
 	}

@@ -22,9 +22,9 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // WALRELAY_CAMPAIGN_FOR says how long ("10m").
 func TestCampaign(t *testing.T) {
 	// Those that take long are left to longer campaigns, so that every one of these has its turn.
-	r := short(t, rows(), "at-least-once", campaignSeed(t), 90*time.Second, "relay-kill,relay-crash-loop,relay-term,pg-crash,walsender-terminate,"+
-		"alter-publication,broker-kill,move-leaders,add-partitions,pg-cut,kafka-reset,kafka-outage,"+
-		"pg-credentials,kafka-credentials")
+	r := short(t, rows(), "at-least-once", campaignSeed(t), 90*time.Second,
+		"relay-kill,relay-crash-loop,relay-term,pg-crash,walsender-terminate,alter-publication,broker-kill,"+
+			"move-leaders,add-partitions,pg-cut,kafka-reset,kafka-outage,pg-credentials,kafka-credentials")
 	require.GreaterOrEqual(t, len(r.Faults), 8, "kinds of faults")
 }
 

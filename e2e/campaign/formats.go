@@ -60,7 +60,8 @@ func formats() *shape {
 			"WALRELAY_TRANSACTION_HEADERS": "true",
 			"WALRELAY_RETENTION":           "5s",
 		},
-		remark: `SELECT count(*) || ' partitions were dropped; rows are left for ' || (SELECT now() - min(created_at) FROM outbox)
+		remark: `SELECT format('%s partitions were dropped, and of the rows only those of %s are left', count(*),
+				(SELECT now() - min(created_at) FROM outbox))
 			FROM generate_series(0, 99) AS n WHERE to_regclass('outbox_soon_' || n) IS NULL`,
 	}
 }

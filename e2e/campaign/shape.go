@@ -137,6 +137,7 @@ const (
 // (docs/guarantees.md), and before them, now and then, one that must not arrive.
 func emitSQL(prefix, emit string) string {
 	stray := `{"id": "stray", "aggregatetype": "shop orders", "type": "happened", "aggregateid": "k", "payload": {}}`
-	return "SELECT pg_logical_emit_message(false, '" + prefix + "', '" + stray + "')::text WHERE random() < 0.05 UNION ALL " +
-		"SELECT " + emit + "::text FROM e UNION ALL SELECT pg_logical_emit_message(true, 'campaign.apart', '')::text"
+	return "SELECT pg_logical_emit_message(false, '" + prefix + "', '" + stray + "')::text WHERE random() < 0.05 " +
+		"UNION ALL SELECT " + emit + "::text FROM e " +
+		"UNION ALL SELECT pg_logical_emit_message(true, 'campaign.apart', '')::text"
 }

@@ -111,8 +111,13 @@ func TestReadCloudEvent(t *testing.T) {
 	binary := binaries().form.Read
 	record := &kgo.Record{Topic: "t", Key: []byte("k"), Value: []byte(notText + "v")}
 	for _, h := range [][2]string{
-		{"ce_specversion", "1.0"}, {"ce_id", "i"}, {"ce_source", cloudSource}, {"ce_type", "happened"},
-		{"ce_time", "2026-01-02T03:04:05.123456Z"}, {"ce_subject", "k"}, {"content-type", "application/octet-stream"},
+		{"ce_specversion", "1.0"},
+		{"ce_id", "i"},
+		{"ce_source", cloudSource},
+		{"ce_type", "happened"},
+		{"ce_time", "2026-01-02T03:04:05.123456Z"},
+		{"ce_subject", "k"},
+		{"content-type", "application/octet-stream"},
 	} {
 		record.Headers = append(record.Headers, kgo.RecordHeader{Key: h[0], Value: []byte(h[1])})
 	}

@@ -55,29 +55,31 @@ func TestJudge_PutsTransactionsTogether(t *testing.T) {
 		return header(2, fmt.Sprintf("00000002-00000001-%016s-%08X", lsn, 2))
 	}
 
+	type records []*kgo.Record
+	wrong, torn, lost := []judge.Kind{judge.WrongMarkers}, []judge.Kind{judge.Torn}, []judge.Kind{judge.Lost}
 	for name, test := range map[string]struct {
-		records []*kgo.Record
+		records records
 		faults  []judge.Kind
 	}{
-		"whole":                   {[]*kgo.Record{e0, e1, e2, e3}, nil},
-		"of a gap, in part":       {[]*kgo.Record{e0, e1, e2, e3, see(5, 0, "30", 1, 2)}, nil},
-		"repeated":                {[]*kgo.Record{e0, e1, e2, e3, e3}, nil},
-		"repeated in a new epoch": {[]*kgo.Record{e0, e1, e2, e3, see(3, 0, "20", 2, 3, epoch2("20"))}, nil},
-		"without an id":           {[]*kgo.Record{e0, e1, see(2, 1, "20", 1, 0, without(3)), e3}, []judge.Kind{judge.WrongMarkers}},
-		"without an index":        {[]*kgo.Record{e0, e1, see(2, 1, "20", 1, 0, without(4)), e3}, []judge.Kind{judge.WrongMarkers}},
-		"without the count":       {[]*kgo.Record{e0, e1, e2, see(3, 0, "20", 2, 0)}, []judge.Kind{judge.WrongMarkers}},
-		"with a wrong count":      {[]*kgo.Record{e0, e1, e2, see(3, 0, "20", 2, 2)}, []judge.Kind{judge.WrongMarkers}},
-		"with a second count":     {[]*kgo.Record{e0, e1, see(2, 1, "20", 1, 2), e3}, []judge.Kind{judge.WrongMarkers}},
+		"whole":                   {records{e0, e1, e2, e3}, nil},
+		"of a gap, in part":       {records{e0, e1, e2, e3, see(5, 0, "30", 1, 2)}, nil},
+		"repeated":                {records{e0, e1, e2, e3, e3}, nil},
+		"repeated in a new epoch": {records{e0, e1, e2, e3, see(3, 0, "20", 2, 3, epoch2("20"))}, nil},
+		"without an id":           {records{e0, e1, see(2, 1, "20", 1, 0, without(3)), e3}, wrong},
+		"without an index":        {records{e0, e1, see(2, 1, "20", 1, 0, without(4)), e3}, wrong},
+		"without the count":       {records{e0, e1, e2, see(3, 0, "20", 2, 0)}, wrong},
+		"with a wrong count":      {records{e0, e1, e2, see(3, 0, "20", 2, 2)}, wrong},
+		"with a second count":     {records{e0, e1, see(2, 1, "20", 1, 2), e3}, wrong},
 		"with another's id": {
-			[]*kgo.Record{e0, e1, see(2, 1, "20", 1, 0, header(3, "00000001-0000000000000030")), e3},
-			[]judge.Kind{judge.WrongMarkers},
+			records{e0, e1, see(2, 1, "20", 1, 0, header(3, "00000001-0000000000000030")), e3},
+			wrong,
 		},
-		"an index is skipped":    {[]*kgo.Record{e0, e1, see(2, 1, "20", 2, 0), e3}, []judge.Kind{judge.WrongMarkers}},
-		"marked otherwise later": {[]*kgo.Record{e0, e1, e2, e3, see(3, 0, "20", 2, 0)}, []judge.Kind{judge.WrongMarkers}},
-		"torn":                   {[]*kgo.Record{e0, e1, see(2, 1, "21", 1, 0), e3}, []judge.Kind{judge.Torn}},
-		"joined with another":    {[]*kgo.Record{see(0, 1, "20", 0, 1), e1, e2, e3}, []judge.Kind{judge.Torn}},
-		"lost":                   {[]*kgo.Record{e0, e1, e3}, []judge.Kind{judge.Lost}},
-		"moved in a new epoch":   {[]*kgo.Record{e0, e1, e2, e3, see(3, 0, "22", 2, 3, epoch2("22"))}, []judge.Kind{judge.Torn}},
+		"an index is skipped":    {records{e0, e1, see(2, 1, "20", 2, 0), e3}, wrong},
+		"marked otherwise later": {records{e0, e1, e2, e3, see(3, 0, "20", 2, 0)}, wrong},
+		"torn":                   {records{e0, e1, see(2, 1, "21", 1, 0), e3}, torn},
+		"joined with another":    {records{see(0, 1, "20", 0, 1), e1, e2, e3}, torn},
+		"lost":                   {records{e0, e1, e3}, lost},
+		"moved in a new epoch":   {records{e0, e1, e2, e3, see(3, 0, "22", 2, 3, epoch2("22"))}, torn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
