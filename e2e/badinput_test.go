@@ -165,3 +165,27 @@ func (s *setup) readsBad(relay *testenv.Process, inputs []badInput) string {
 		s.env["WALRELAY_SLOT"], lasting))
 	return output + log
 }
+
+// An id that is no text is the hex that PostgreSQL prints, wherever it is told or asked for.
+func TestBytea_AsID(t *testing.T) {
+	t.Parallel()
+	s := newBare(t, testenv.Postgres(t, lastMajor()), testenv.Kafka(t), 1)
+	s.db.Exec(t, strings.Replace(badTable, "id text", "id bytea", 1))
+	s.run("migrate", "up")
+	s.set("WALRELAY_ON_POISON", "skip")
+	s.relay()
+	consumer := s.consume(s.topic)
+	s.db.Exec(t, fmt.Sprintf(badRow, `\x00ff`))
+	require.Equal(t, []string{`\x00ff`}, delivered(consumer.WaitFor(t, 1, wait)))
+	s.db.Exec(t, strings.Replace(badHeader, "'headers'", `'\x5c'`, 1))
+	s.caughtUp()
+	var position string
+	require.NoError(t, s.db.QueryRow(t, `SELECT position FROM walrelay.dead_letters WHERE event_id = '\x5c'`).
+		Scan(&position))
+
+	s.run("replay", "--id", `\x00ff`, "--time-column", "")
+	require.Equal(t, []string{`\x00ff`}, delivered(consumer.WaitFor(t, 1, wait)))
+	s.db.Exec(t, "UPDATE outbox SET headers = NULL")
+	s.run("deadletters", "redrive", position) // from its row, which was put right
+	require.Equal(t, []string{`\x5c`}, delivered(consumer.WaitFor(t, 1, wait)))
+}
