@@ -146,9 +146,10 @@ func examineBrokers(ctx context.Context, config sink.Config, sample cdc.Sample) 
 func probe(config sink.Config, sample cdc.Sample) sink.Probe {
 	var p sink.Probe
 	topics := make(map[string]struct{})
-	fixed := func(template *decoder.Template) {
-		if len(template.Columns()) == 0 {
-			topics[template.String()] = struct{}{}
+	preview := sink.NewPreview(&config)
+	add := func(ev *decoder.Event) {
+		if rec := preview.Record(ev); rec.Topic != "" {
+			topics[rec.Topic] = struct{}{}
 		}
 	}
 	if rules := config.TopicRules; rules != nil {
@@ -158,21 +159,18 @@ func probe(config sink.Config, sample cdc.Sample) sink.Probe {
 			}
 		}
 	}
-	fixed(config.Topic.Template)
+	if len(config.Topic.Columns()) == 0 { // it goes through the rules as events do
+		add(&decoder.Event{Mapping: &decoder.Mapping{}})
+	}
 	for _, topic := range sample.Topics {
 		topics[topic] = struct{}{}
 	}
-	preview := sink.NewPreview(&config)
 	for i := range sample.Tables {
 		table := &sample.Tables[i]
-		if own := table.Mapping.Topic; own != nil {
-			fixed(own)
+		if own := table.Mapping.Topic; own != nil && len(own.Columns()) == 0 {
+			add(&decoder.Event{Mapping: &decoder.Mapping{Topic: own}})
 		}
-		table.Routes(func(ev *decoder.Event) {
-			if rec := preview.Record(ev); rec.Topic != "" {
-				topics[rec.Topic] = struct{}{}
-			}
-		})
+		table.Routes(add)
 		p.LargestRecord = max(p.LargestRecord, int(table.RowBytes))
 		if ev := table.Largest(); ev != nil {
 			p.LargestRecord = max(p.LargestRecord, preview.Record(ev).Size)

@@ -95,3 +95,18 @@ func TestDescribe_ShowsNoValue(t *testing.T) {
 	report := previewRows(sink.Config{Stream: "s", Topic: template}, cdc.Sample{Tables: []cdc.SampledTable{{Mapping: m}}})
 	require.Equal(t, levelOK, report[0].Level)
 }
+
+// A topic without columns is looked at under the name that events go to, after the rules.
+func TestProbe_FixedTopicsFollowTheRules(t *testing.T) {
+	t.Parallel()
+	template, err := sink.ParseTemplate("orders")
+	require.NoError(t, err)
+	require.NoError(t, template.Rewrite("(.*)", "shop.$1"))
+	own, err := decoder.ParseTemplate("audit")
+	require.NoError(t, err)
+	config := sink.Config{
+		Stream: "s", Topic: template, TopicRules: &sink.TopicRules{Map: map[string]string{"audit": "audit.v2"}},
+	}
+	sample := cdc.Sample{Tables: []cdc.SampledTable{{Mapping: &decoder.Mapping{Topic: own}}}}
+	require.Equal(t, []string{"audit.v2", "shop.orders"}, probe(config, sample).Topics)
+}
