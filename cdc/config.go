@@ -33,6 +33,9 @@ type Config struct {
 	// ConnString is a URL or a keyword/value string as libpq has them, hosts may be several. Empty:
 	// the PG* variables and their defaults. It carries a password, so it is never printed.
 	ConnString Secret
+	// ReadConnString returns the string to use instead, for each connection anew: it may change while the process runs.
+	// Optional. Safe for concurrent use.
+	ReadConnString func() (Secret, error)
 
 	// Stream is the stream's name in the registry, in the records' headers and in messages.
 	Stream string

@@ -196,7 +196,7 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseco
 // connConfig parses the connection string anew, so that a rotated password file is read again, and
 // lays our settings over it.
 func connConfig(cfg *Config, settings map[string]string) (*pgx.ConnConfig, error) {
-	config, err := parseConnString(cfg.ConnString)
+	config, err := cfg.parse()
 	if err != nil {
 		return nil, err
 	}
@@ -225,6 +225,23 @@ func connConfig(cfg *Config, settings map[string]string) (*pgx.ConnConfig, error
 	}}
 	config.DialFunc = dialer.DialContext
 	return config, nil
+}
+
+// parse reads the connection string as it is now. One that was right when the process started, and is not any more, may
+// be in the middle of being written: that is worth another try.
+func (c *Config) parse() (*pgx.ConnConfig, error) {
+	if c.ReadConnString == nil {
+		return parseConnString(c.ConnString)
+	}
+	text, err := c.ReadConnString()
+	if err != nil {
+		return nil, fmt.Errorf("read connection string: %w", err)
+	}
+	config, err := parseConnString(text)
+	if fatal, ok := errors.AsType[*FatalError](err); ok {
+		return nil, fmt.Errorf("read connection string: %s", fatal.Problem)
+	}
+	return config, err
 }
 
 // parseConnString hides the text of pgx's error, whose redaction is a best effort: it keeps only

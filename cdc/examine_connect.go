@@ -78,7 +78,7 @@ func (e *examination) recovery(ctx context.Context) string {
 
 // transport says of each host beyond this machine how far the connection proves who it is.
 func (e *examination) transport() {
-	warnings, err := TLSWarnings(e.cfg.ConnString)
+	warnings, err := TLSWarnings(e.cfg)
 	if err != nil {
 		return // the attempt to connect says it
 	}
@@ -195,7 +195,7 @@ func (e *examination) refused(id string, err error) Finding {
 }
 
 func (e *examination) configured(part func(*pgx.ConnConfig) string) string {
-	config, err := parseConnString(e.cfg.ConnString)
+	config, err := e.cfg.parse()
 	if err != nil {
 		return ""
 	}

@@ -58,7 +58,7 @@ func (s *Stream) Lag(ctx context.Context) (Lag, error) { return s.lag.Lag(ctx) }
 func (s *Stream) Run(ctx context.Context) error {
 	defer s.board.enter(StateStopped, "stopped")
 	defer func() { _ = s.lag.Close(context.WithoutCancel(ctx)) }()
-	if warnings, err := TLSWarnings(s.cfg.ConnString); err == nil { // else a session says what is wrong
+	if warnings, err := TLSWarnings(&s.cfg); err == nil { // else a session says what is wrong
 		s.warn(warnings)
 	}
 	defer s.presence.hide(ctx)

@@ -9,12 +9,11 @@ import (
 	"strings"
 )
 
-// TLSWarnings names each host of a connection string, in its order, that is not on this machine and to which
-// a mode below verify-full is in force: one sentence a host. An empty string means the PG* variables. It
-// connects to nothing.
+// TLSWarnings names each host of a configuration's connection string, in its order, that is not on this machine
+// and to which a mode below verify-full is in force: one sentence a host. It connects to nothing.
 // https://www.postgresql.org/docs/current/libpq-ssl.html#LIBPQ-SSL-SSLMODE-STATEMENTS
-func TLSWarnings(conn Secret) ([]string, error) {
-	config, err := parseConnString(conn)
+func TLSWarnings(cfg *Config) ([]string, error) {
+	config, err := cfg.parse()
 	if err != nil {
 		return nil, err
 	}

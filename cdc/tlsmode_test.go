@@ -44,7 +44,7 @@ func TestTLSWarnings(t *testing.T) {
 		{"postgres://localhost/shop", nil},
 		{"postgres://127.8.9.10/shop?sslmode=disable", nil},
 	} {
-		warnings, err := TLSWarnings(Secret(test.conn))
+		warnings, err := TLSWarnings(&Config{ConnString: Secret(test.conn)})
 		require.NoError(t, err, test.conn)
 		require.Len(t, warnings, len(test.want), "%s: %s", test.conn, warnings)
 		for i, want := range test.want {
@@ -56,12 +56,12 @@ func TestTLSWarnings(t *testing.T) {
 
 	t.Setenv("PGHOST", "db.example")
 	t.Setenv("PGSSLMODE", "require")
-	warnings, err := TLSWarnings("")
+	warnings, err := TLSWarnings(new(Config))
 	require.NoError(t, err)
 	require.Len(t, warnings, 1)
 	require.Contains(t, warnings[0], "db.example:5432: sslmode=require")
 
-	_, err = TLSWarnings("postgres://u:hunter2@h/d?sslmode=hunter2")
+	_, err = TLSWarnings(&Config{ConnString: "postgres://u:hunter2@h/d?sslmode=hunter2"})
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "hunter2")
 }

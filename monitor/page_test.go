@@ -183,7 +183,7 @@ func TestPage_PhoneAndDesktopInLightAndDark(t *testing.T) {
 
 func TestPage_AsksForTheToken(t *testing.T) {
 	t.Parallel()
-	f, address, _ := served(t, func(cfg *Config) { cfg.Token = token })
+	f, address, _ := served(t, func(cfg *Config) { cfg.Token = always(token) })
 	f.status.Store(stuckOnHostile())
 	b := openBrowser(t)
 	b.open(address)

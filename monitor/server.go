@@ -24,8 +24,9 @@ const closeTimeout = 2 * time.Second
 type Config struct {
 	// Addr is what to listen on, host:port.
 	Addr string
-	// Token is what requests for data must bear. Optional: without it everything is open.
-	Token string
+	// Token returns what requests for data must bear. It is asked at each, from any goroutine, so that one that was
+	// changed is taken up; while it fails nobody is let in. Optional: without it everything is open.
+	Token func() (string, error)
 
 	Stream, Slot      string
 	Version, Revision string
@@ -64,13 +65,12 @@ func New(cfg Config) (*Server, error) {
 		cfg.Now = time.Now
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, gate: newGate(cfg.Token), registry: prometheus.NewRegistry(),
+		cfg: cfg, log: cfg.Logger, gate: gate{token: cfg.Token, log: cfg.Logger}, registry: prometheus.NewRegistry(),
 		labels: prometheus.Labels{"stream": cfg.Stream, "slot": cfg.Slot},
 		lagErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "walrelay_lag_scrape_errors_total", Help: "Scrapes for which the server did not tell the slot's lag.",
 		}),
 	}
-	s.cfg.Token = ""
 	s.began, s.interval = cfg.Now(), sampleInterval
 	s.history.at = s.began
 	build := prometheus.NewGauge(prometheus.GaugeOpts{

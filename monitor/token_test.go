@@ -1,7 +1,7 @@
 package monitor
 
 import (
-	"crypto/sha256"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -17,7 +17,7 @@ const token = "correct-horse-battery"
 func guarded(t *testing.T) (*fixture, *observer.ObservedLogs) {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
-	return newFixtureWith(t, func(cfg *Config) { cfg.Token, cfg.Logger = token, zap.New(core) }), logs
+	return newFixtureWith(t, func(cfg *Config) { cfg.Token, cfg.Logger = always(token), zap.New(core) }), logs
 }
 
 func (f *fixture) ask(t *testing.T, path, authorization string) *httptest.ResponseRecorder {
@@ -79,11 +79,31 @@ func TestToken_ProbesStayOpenAndTerse(t *testing.T) {
 	require.Contains(t, answer.Body.String(), `slot orders_slot, stream orders: stuck: event "4711"`)
 }
 
-// The time of a comparison must not tell how much of a token is right, so what is compared are hashes,
-// and the token itself is not kept.
-func TestToken_OnlyItsHashIsKept(t *testing.T) {
+// A token that was changed counts from the next request on; while there is none, nobody is let in.
+func TestToken_IsReadAtEachRequest(t *testing.T) {
 	t.Parallel()
-	f, _ := guarded(t)
-	require.Empty(t, f.cfg.Token)
-	require.Equal(t, sha256.Sum256([]byte(token)), f.gate.hash)
+	core, logs := observer.New(zap.WarnLevel)
+	present, fault := token, error(nil)
+	f := newFixtureWith(t, func(cfg *Config) {
+		cfg.Token, cfg.Logger = func() (string, error) { return present, fault }, zap.New(core)
+	})
+	status := func(token string) int { return f.ask(t, "/metrics", "Bearer "+token).Code }
+	require.Equal(t, http.StatusOK, status(token))
+	present = "another-horse-battery"
+	require.Equal(t, http.StatusUnauthorized, status(token))
+	require.Equal(t, http.StatusOK, status(present))
+	require.Zero(t, logs.Len())
+
+	present, fault = "", errors.New("no such file")
+	for _, any := range []string{token, "another-horse-battery", ""} {
+		require.Equal(t, http.StatusUnauthorized, status(any))
+	}
+	require.Equal(t, 1, logs.FilterField(zap.Error(fault)).Len(), "once")
+	present, fault = token, nil
+	require.Equal(t, http.StatusOK, status(token))
+}
+
+// always is a token that does not change.
+func always(token string) func() (string, error) {
+	return func() (string, error) { return token, nil }
 }

@@ -20,7 +20,10 @@ const connectTimeout = 10 * time.Second
 // cdcConfig is what the stream needs; route lists the columns of the topic template.
 func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
 	config := cdc.Config{
-		ConnString:  cdc.Secret(s.DatabaseURL.Reveal()),
+		ConnString: cdc.Secret(s.DatabaseURL.Reveal()),
+
+		ReadConnString: s.readConnString(),
+
 		Stream:      s.StreamName(),
 		Slot:        s.Slot.Text,
 		Publication: s.Publication.Text,
@@ -152,7 +155,7 @@ func (s *Settings) monitorConfig(
 	v := buildVersion()
 	return monitor.Config{
 		Addr:   s.AdminAddr.Text,
-		Token:  s.AdminToken.Reveal(),
+		Token:  s.adminToken(),
 		Stream: s.StreamName(), Slot: s.Slot.Text,
 		Version: v.version, Revision: v.revision,
 		Status: status, Lag: lag,

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/walrelay/walrelay/cdc"
 )
 
 // redacted stands for a secret in every output.
@@ -71,6 +73,33 @@ func readSecret(file string) (string, error) {
 		return "", errors.New("not be an empty file")
 	}
 	return text, nil
+}
+
+// readConnString returns the database URL for each connection anew where a file holds it; nil: none does.
+func (s *Settings) readConnString() func() (cdc.Secret, error) {
+	if s.DatabaseURLFile.Text == "" {
+		return nil
+	}
+	read := s.DatabaseURL.current(&s.DatabaseURLFile)
+	return func() (cdc.Secret, error) {
+		text, err := read()
+		return cdc.Secret(text), err
+	}
+}
+
+// adminToken returns the token for each request anew; nil: there is none.
+func (s *Settings) adminToken() func() (string, error) {
+	if s.AdminToken.Reveal() == "" {
+		return nil
+	}
+	read := s.AdminToken.current(&s.AdminTokenFile)
+	return func() (string, error) {
+		text, err := read()
+		if err == nil && !bearerToken.MatchString(text) {
+			err = fmt.Errorf("%s=%s must hold %s", s.AdminTokenFile.variable, s.AdminTokenFile.Text, bearerRule)
+		}
+		return text, err
+	}
 }
 
 // current returns a secret as it is at that moment: what a file holds may change while the process runs.

@@ -7,7 +7,7 @@ package main
 //nolint:lll // a struct tag cannot be broken over lines
 type Settings struct {
 	DatabaseURL     Secret `group:"Database" help:"PostgreSQL URL or keyword string; several hosts are tried in order. Unset: PGHOST, PGSERVICE and the other PG* variables."`
-	DatabaseURLFile Text   `group:"Database" help:"File that holds the database URL."`
+	DatabaseURLFile Text   `group:"Database" help:"File that holds the database URL, read at every connection."`
 
 	Stream       Text `group:"Stream" help:"Name of the stream, carried by every record. Unset: the slot's name."`
 	Slot         Text `group:"Stream" default:"walrelay" help:"Replication slot: up to 63 of a-z, 0-9 and _. It is also the lock: one instance streams, others stand by."`
@@ -114,7 +114,7 @@ type Settings struct {
 
 	AdminAddr       Text     `group:"Operation" default:":8080" help:"Address of the status page and of /metrics, /livez, /readyz, /status and /status/history. Empty: no admin server."`
 	AdminToken      Secret   `group:"Operation" help:"Token that requests to the admin server must bear (Authorization: Bearer …), at least 16 characters; only /livez, the verdict of /readyz and the empty page are open without. Unset: everything is open."`
-	AdminTokenFile  Text     `group:"Operation" help:"File that holds the admin token."`
+	AdminTokenFile  Text     `group:"Operation" help:"File that holds the admin token, read at every request."`
 	ProgressTimeout Duration `group:"Operation" default:"60s" help:"Time that the oldest event may wait for its acknowledgement, and what is delivered for its confirmation, before /readyz answers 503."`
 	LogLevel        Choice   `group:"Operation" default:"info" choices:"debug,info,warn,error" help:"Least severe level that is logged."`
 	LogFormat       Choice   `group:"Operation" default:"json" choices:"json,console" help:"Format of the log on standard error."`

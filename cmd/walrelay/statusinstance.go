@@ -11,8 +11,9 @@ import (
 
 // instance is the relay that may answer at the configured admin address.
 type instance struct {
-	url, token string // url is empty without an address
-	client     *http.Client
+	url    string                 // empty without an address
+	token  func() (string, error) // nil: none is asked for
+	client *http.Client
 }
 
 // instanceAnswer is what it says of itself.
@@ -36,7 +37,7 @@ type instanceAnswer struct {
 const askTimeout = 1500 * time.Millisecond
 
 func newInstance(s *Settings) *instance {
-	in := &instance{token: s.AdminToken.Reveal(), client: &http.Client{Timeout: askTimeout}}
+	in := &instance{token: s.adminToken(), client: &http.Client{Timeout: askTimeout}}
 	if host, port, err := net.SplitHostPort(s.AdminAddr.Text); err == nil {
 		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 			host = "127.0.0.1"
@@ -63,8 +64,12 @@ func (in *instance) read(ctx context.Context, stream string, answer *instanceAns
 	if err != nil {
 		return err
 	}
-	if in.token != "" {
-		req.Header.Set("Authorization", "Bearer "+in.token)
+	if in.token != nil {
+		token, err := in.token()
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	res, err := in.client.Do(req)
 	if err != nil {

@@ -27,7 +27,8 @@ func (c *command) withRegistry(ctx context.Context, name string, use func(*cdc.R
 		return err
 	}
 	config := &cdc.Config{
-		ConnString: cdc.Secret(c.settings.DatabaseURL.Reveal()), ConnectTimeout: connectTimeout,
+		ConnString: cdc.Secret(c.settings.DatabaseURL.Reveal()), ReadConnString: c.settings.readConnString(),
+		ConnectTimeout: connectTimeout,
 		ReceiveTimeout: c.settings.ReceiveTimeout.Value,
 		Stream:         c.settings.StreamName(), Slot: c.settings.Slot.Text,
 	}
