@@ -24,6 +24,16 @@ type Selection struct {
 	// TimeColumn orders the rows and is what Since and Until compare with. A table that lacks it is
 	// read in the order of its ids, unless there is a range.
 	TimeColumn string `json:"time_column,omitempty"`
+	// TimeColumns are those of tables that have another, by decoder.Mapping.Name.
+	TimeColumns map[string]string `json:"time_columns,omitempty"`
+}
+
+// timeColumn is that of a table.
+func (s *Selection) timeColumn(m *decoder.Mapping) string {
+	if own, is := s.TimeColumns[m.Name()]; is {
+		return own
+	}
+	return s.TimeColumn
 }
 
 // Validate returns the rule that the selection breaks.
@@ -69,7 +79,7 @@ func describe(ctx context.Context, db *pgx.Conn, m *decoder.Mapping, s *Selectio
 	if err != nil {
 		return nil, cdc.Diagnose(fmt.Errorf("read columns of %s: %w", object, err))
 	}
-	mapped := append(m.Required(), m.Optional()...)
+	mapped, timeColumn := append(m.Required(), m.Optional()...), s.timeColumn(m)
 	var found decoder.Column
 	var kind string
 	_, err = pgx.ForEachRow(rows, []any{&found.Name, &found.Type, &found.NotNull, &kind}, func() error {
@@ -77,7 +87,7 @@ func describe(ctx context.Context, db *pgx.Conn, m *decoder.Mapping, s *Selectio
 			t.columns = append(t.columns, found)
 		}
 		switch {
-		case found.Name == s.TimeColumn && s.TimeColumn != "":
+		case found.Name == timeColumn && timeColumn != "":
 			t.order, t.timed = column{found.Name, kind}, true
 		case found.Name == m.ID:
 			t.id = column{found.Name, kind}
@@ -94,7 +104,7 @@ func describe(ctx context.Context, db *pgx.Conn, m *decoder.Mapping, s *Selectio
 		}
 	case !t.timed && (!s.Since.IsZero() || !s.Until.IsZero()):
 		return nil, &cdc.FatalError{
-			Object: object, Problem: fmt.Sprintf("has no column %q, by which a time range is chosen", s.TimeColumn),
+			Object: object, Problem: fmt.Sprintf("has no column %q, by which a time range is chosen", timeColumn),
 			Remedy: "name the column that holds the time of the insert: --time-column",
 		}
 	case !t.timed:

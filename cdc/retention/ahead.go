@@ -125,7 +125,8 @@ func (a *Ahead) inspect(ctx context.Context, db *pgx.Conn, m *decoder.Mapping) (
 	case !byTime || kind != "timestamp with time zone" && kind != "timestamp without time zone" && kind != "date":
 		return nil, &cdc.FatalError{
 			Object: object, Problem: fmt.Sprintf("is not partitioned by ranges of a time column %q", a.Column),
-			Remedy: "name the column: WALRELAY_RETENTION_COLUMN, or another table: --table",
+			Remedy: "name the column: WALRELAY_RETENTION_COLUMN, or retention of the table in WALRELAY_TABLE_COLUMNS; or " +
+				"another table: --table",
 		}
 	case kind == "date" && a.Every == Hourly:
 		return nil, &cdc.FatalError{
@@ -149,8 +150,8 @@ func (a *Ahead) inspect(ctx context.Context, db *pgx.Conn, m *decoder.Mapping) (
 
 // checkDefault refuses a default partition that has rows.
 func (p *partitioned) checkDefault(ctx context.Context, db *pgx.Conn, name string) error {
-	var rows bool
-	if err := db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+name+")").Scan(&rows); err != nil {
+	rows, err := hasRows(ctx, db, name, true)
+	if err != nil {
 		return fmt.Errorf("look into partition %s: %w", name, cdc.Diagnose(err))
 	}
 	if !rows {

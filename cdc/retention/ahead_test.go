@@ -61,7 +61,7 @@ func (f *fixture) make(a Ahead) ([]Created, error) {
 	require.NoError(f.t, err)
 	defer func() { _ = conn.Close(context.Background()) }()
 	a.Column, a.Pause = "at", 10*time.Millisecond
-	return a.Make(f.t.Context(), conn, &f.cfg.Tables[0])
+	return a.Make(f.t.Context(), conn, &f.cfg.Tables[0].Mapping)
 }
 
 // Partitions are made ahead, while others write and others make the same; then rows of their times go there, and

@@ -52,8 +52,8 @@ func newFixture(t *testing.T, major int, ddl string) *fixture {
 	f.db.Exec(t, `INSERT INTO walrelay.streams (name, system_identifier, timeline, slot, publication, delivery, routing,
 		covered_since) VALUES ('orders', '1', 1, 'none', 'none', 'at-least-once', 'r', now() - interval '1 year')`)
 	f.Keeper = New(Config{
-		Limit: time.Hour, Column: "at", Stream: "orders", Logger: zaptest.NewLogger(t),
-		Tables: []decoder.Mapping{{Schema: "public", Table: "events", ID: "id"}},
+		Limit: time.Hour, Stream: "orders", Logger: zaptest.NewLogger(t),
+		Tables: []Outbox{{decoder.Mapping{Schema: "public", Table: "events", ID: "id"}, "at"}},
 	})
 	f.idle = tick
 	return f

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -19,7 +20,7 @@ type detached struct {
 	Dropped bool   `json:"dropped"`
 }
 
-// remembered is how many dropped partitions are kept in mind.
+// remembered is how many dropped partitions are kept in mind, of all tables together.
 const remembered = 16
 
 // dropPartitions drops one partition whose rows are all confirmed and older than the limit. done is false
@@ -35,9 +36,16 @@ func (k *Keeper) dropPartitions(ctx context.Context, stream Stream, t *table, si
 		return false, fmt.Errorf("read detached partitions: %w", err)
 	}
 	for i := range all {
-		if p := &all[i]; !p.Dropped && p.Schema == t.Schema && p.Table == t.Table {
-			return true, k.finish(ctx, stream, t, since, all, i)
+		p := &all[i]
+		if p.Dropped || p.Schema != t.Schema || p.Table != t.Table {
+			continue
 		}
+		if kept, err := k.keptAfterAll(ctx, t, p, since); err != nil {
+			return false, err
+		} else if kept {
+			return false, k.record(ctx, slices.Delete(all, i, i+1))
+		}
+		return true, k.finish(ctx, stream, t, since, all, i)
 	}
 	p, err := k.expired(ctx, t, since)
 	if err != nil || p == nil {
@@ -56,8 +64,26 @@ func (k *Keeper) dropPartitions(ctx context.Context, stream Stream, t *table, si
 	return true, k.finish(ctx, stream, t, since, all, len(all)-1)
 }
 
+// keptAfterAll says that a partition which an earlier process was about to detach has rows to keep by now, as those of
+// a gap that was made since.
+func (k *Keeper) keptAfterAll(ctx context.Context, t *table, p *detached, since string) (kept bool, err error) {
+	var untouched bool
+	err = k.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_inherits
+		WHERE inhrelid = $1::oid AND inhparent = $2::oid AND NOT inhdetachpending)`, p.OID, t.oid).Scan(&untouched)
+	if err != nil {
+		return false, fmt.Errorf("look at partition %s: %w", p.Name, err)
+	}
+	if !untouched {
+		return false, nil
+	}
+	return k.keeps(ctx, t, p.Name, since)
+}
+
 // expired finds the oldest partition that ends before the limit, and holds nothing that is to be kept.
 func (k *Keeper) expired(ctx context.Context, t *table, since string) (*detached, error) {
+	if err := k.checkPending(ctx, t); err != nil {
+		return nil, err
+	}
 	rows, err := k.conn.Query(ctx, `
 		SELECT c.oid::int8, format('%I.%I', n.nspname, c.relname) FROM pg_inherits i
 		JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -83,6 +109,22 @@ func (k *Keeper) expired(ctx context.Context, t *table, since string) (*detached
 		}
 	}
 	return nil, nil //nolint:nilnil // none is an answer
+}
+
+// checkPending refuses to go on while somebody else's detachment is incomplete: the server allows one at a time.
+func (k *Keeper) checkPending(ctx context.Context, t *table) error {
+	var name string
+	err := k.conn.QueryRow(ctx, `SELECT i.inhrelid::regclass::text FROM pg_inherits i
+		WHERE i.inhparent = $1::oid AND i.inhdetachpending`, t.oid).Scan(&name)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read partitions: %w", err)
+	default:
+		return fmt.Errorf("somebody's ALTER TABLE ... DETACH PARTITION ... CONCURRENTLY was interrupted; to go on: "+
+			"ALTER TABLE %s DETACH PARTITION %s FINALIZE", t.name, name)
+	}
 }
 
 // upperBound is the end of the range of partition c, in text; NULL for the default partition and for MAXVALUE.
@@ -145,7 +187,15 @@ func (k *Keeper) finish(ctx context.Context, stream Stream, t *table, since stri
 
 // record replaces the list of detached partitions.
 func (k *Keeper) record(ctx context.Context, all []detached) error {
-	all = all[max(0, len(all)-remembered):]
+	dropped := 0
+	for i := len(all) - 1; i >= 0; i-- {
+		if !all[i].Dropped {
+			continue
+		}
+		if dropped++; dropped > remembered {
+			all = slices.Delete(all, i, i+1)
+		}
+	}
 	_, err := k.conn.Exec(ctx, "UPDATE walrelay.streams SET detached = $2, updated_at = now() WHERE name = $1",
 		k.cfg.Stream, all)
 	if err != nil {

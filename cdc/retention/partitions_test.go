@@ -113,3 +113,62 @@ func TestPartitions_RowsInstead(t *testing.T) {
 		require.Zero(t, f.Stats().Errors)
 	})
 }
+
+// One that was to be detached is not, if it has got rows to keep before that was done: the rows of a gap must stay in
+// their table. The others go on.
+func TestPartitions_KeptAfterAll(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		f := newFixture(t, major, daily)
+		f.db.Exec(t, `UPDATE walrelay.streams SET covered_since = current_date - 3, detached = jsonb_build_array(
+			jsonb_build_object('oid', 'public.events_0'::regclass::oid::int8, 'name', 'public.events_0', 'schema', 'public',
+				'table', 'events'))`)
+		f.coversAll()
+		f.run()
+		f.drops(3)
+		var there bool
+		require.NoError(t, f.db.QueryRow(t, "SELECT EXISTS (SELECT FROM public.events_0)").Scan(&there))
+		require.True(t, there)
+		require.Zero(t, f.Stats().Errors)
+	})
+}
+
+// A detachment that somebody else left incomplete is named with what completes it.
+func TestPartitions_SomebodysDetachment(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		f := newFixture(t, major, daily)
+		reader, err := f.db.Conn.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = reader.Rollback(context.Background()) }()
+		_, err = reader.Exec(t.Context(), "SELECT FROM public.events")
+		require.NoError(t, err)
+		operator, err := f.Connect(t.Context(), f.session)
+		require.NoError(t, err)
+		defer func() { _ = operator.Close(context.Background()) }()
+		_, err = operator.Exec(t.Context(), "ALTER TABLE public.events DETACH PARTITION public.events_5 CONCURRENTLY")
+		require.ErrorContains(t, err, "lock timeout")
+		require.NoError(t, reader.Rollback(t.Context()))
+
+		f.coversAll()
+		f.run()
+		const mends = `ALTER TABLE "public"."events" DETACH PARTITION public.events_5 FINALIZE`
+		f.fails(mends)
+		f.db.Exec(t, mends)
+		require.Eventually(t, func() bool { attached, _ := f.partitions(); return attached == 1 }, wait, tick)
+	})
+}
+
+// What is not dropped yet stays recorded, however many are.
+func TestPartitions_Remembered(t *testing.T) {
+	f := newFixture(t, 18, daily)
+	require.NoError(t, f.connect(t.Context(), f))
+	defer f.hangUp(t.Context())
+	all := []detached{{OID: 1}}
+	for oid := range 3 * remembered {
+		all = append(all, detached{OID: uint32(oid) + 2, Dropped: true})
+	}
+	require.NoError(t, f.record(t.Context(), all))
+	var kept []detached
+	require.NoError(t, f.db.QueryRow(t, "SELECT detached FROM walrelay.streams").Scan(&kept))
+	require.Len(t, kept, remembered+1)
+	require.EqualValues(t, []uint32{1, 2*remembered + 2}, []uint32{kept[0].OID, kept[1].OID})
+}

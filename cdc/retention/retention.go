@@ -26,15 +26,19 @@ type Stream interface {
 
 var _ Stream = (*cdc.Stream)(nil)
 
+// Outbox is an outbox table.
+type Outbox struct {
+	decoder.Mapping
+	// Column is the column of the row's time: of type timestamptz, timestamp (read as UTC) or date.
+	Column string
+}
+
 // Config says what is deleted. All fields are required.
 type Config struct {
 	// Limit is the age from which a row may be deleted. Greater than 0.
 	Limit time.Duration
-	// Column is the column of the row's time, in every table: of type timestamptz, timestamp (read as UTC) or
-	// date.
-	Column string
 	// Tables are the outbox tables.
-	Tables []decoder.Mapping
+	Tables []Outbox
 	// Stream is the stream's name in the registry.
 	Stream string
 	Logger *zap.Logger
@@ -235,7 +239,7 @@ func (k *Keeper) connect(ctx context.Context, stream Stream) error {
 	if _, err := conn.Exec(ctx, "SET plan_cache_mode = force_custom_plan; SET synchronous_commit = off"); err != nil {
 		return fmt.Errorf("prepare connection: %w", err)
 	}
-	k.tables, err = inspect(ctx, conn, &k.cfg)
+	k.tables, err = fitting(ctx, conn, &k.cfg)
 	return err
 }
 

@@ -3,6 +3,7 @@ package retention
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/decoder"
 )
 
 const plain = `CREATE TABLE public.events (id bigint PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())`
@@ -37,6 +39,30 @@ func TestRows_OnlyWhatIsConfirmed(t *testing.T) {
 		f.leaves("3")
 		require.EqualValues(t, 4, f.Stats().Rows)
 	})
+}
+
+// Each table tells the age of its rows by its own column.
+func TestRows_ColumnOfItsOwn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 18, plain+`; CREATE TABLE public.audit (no int PRIMARY KEY, seen date)`)
+	audit := Outbox{decoder.Mapping{Schema: "public", Table: "audit", ID: "no"}, "seen"}
+	conn, err := f.Connect(t.Context(), f.session)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.Background()) }()
+	f.cfg.Tables = append(f.cfg.Tables, audit)
+	require.NoError(t, f.Check(t.Context(), conn))
+	f.insert("1")
+	f.db.Exec(t, "INSERT INTO public.audit VALUES (1, '2026-01-01'), (2, current_date + 1)")
+	f.coversAll()
+	f.run()
+	f.leaves()
+	require.Eventually(t, func() bool {
+		var left []int
+		require.NoError(t, f.db.QueryRow(t, "SELECT array_agg(no) FROM public.audit").Scan(&left))
+		return slices.Equal(left, []int{2})
+	}, wait, tick)
+	wrong := New(Config{Tables: []Outbox{{audit.Mapping, "at"}}})
+	require.ErrorContains(t, wrong.Check(t.Context(), conn), `"audit": has no column "at"`)
 }
 
 // stays looks at the table for a while.

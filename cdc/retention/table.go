@@ -9,12 +9,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/walrelay/walrelay/cdc"
-	"github.com/walrelay/walrelay/decoder"
 )
 
 // table is an outbox table as the catalog has it.
 type table struct {
-	decoder.Mapping
+	Outbox
 
 	oid        uint32
 	name       string // qualified, quoted
@@ -35,17 +34,28 @@ type table struct {
 // Check verifies that every table has the column, and one of a type that is a time. It is for
 // cdc.Config.Check: its *cdc.FatalError ends the start.
 func (k *Keeper) Check(ctx context.Context, db *pgx.Conn) error {
-	_, err := inspect(ctx, db, &k.cfg)
+	_, err := fitting(ctx, db, &k.cfg)
 	return err
+}
+
+// fitting reads the tables, and verifies that each has a time.
+func fitting(ctx context.Context, db *pgx.Conn, cfg *Config) ([]table, error) {
+	tables, err := inspect(ctx, db, cfg)
+	for i := range tables {
+		if err := tables[i].checkColumn(); err != nil {
+			return nil, err
+		}
+	}
+	return tables, err
 }
 
 // inspect reads what there is to know of the tables.
 func inspect(ctx context.Context, db *pgx.Conn, cfg *Config) ([]table, error) {
 	tables := make([]table, 0, len(cfg.Tables))
-	for _, m := range cfg.Tables {
+	for _, o := range cfg.Tables {
 		t := table{
-			Mapping: m, name: pgx.Identifier{m.Schema, m.Table}.Sanitize(), id: pgx.Identifier{m.ID}.Sanitize(),
-			column: pgx.Identifier{cfg.Column}.Sanitize(),
+			Outbox: o, name: pgx.Identifier{o.Schema, o.Table}.Sanitize(), id: pgx.Identifier{o.ID}.Sanitize(),
+			column: pgx.Identifier{o.Column}.Sanitize(),
 		}
 		err := db.QueryRow(ctx, `
 			SELECT r.oid::int8, coalesce(format_type(i.atttypid, i.atttypmod), ''), coalesce(format_type(a.atttypid, NULL), ''),
@@ -61,16 +71,13 @@ func inspect(ctx context.Context, db *pgx.Conn, cfg *Config) ([]table, error) {
 			FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace
 			LEFT JOIN pg_attribute i ON i.attrelid = r.oid AND i.attname = $3 AND NOT i.attisdropped
 			LEFT JOIN pg_attribute a ON a.attrelid = r.oid AND a.attname = $4 AND NOT a.attisdropped
-			WHERE n.nspname = $1 AND r.relname = $2`, m.Schema, m.Table, m.ID, cfg.Column).
+			WHERE n.nspname = $1 AND r.relname = $2`, o.Schema, o.Table, o.ID, o.Column).
 			Scan(&t.oid, &t.idType, &t.columnType, &t.indexed, &t.readable, &t.writable, &t.role, &t.droppable)
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue // the check of the publication has a message for that
 		}
 		if err != nil {
 			return nil, fmt.Errorf("inspect table %s: %w", t.name, err)
-		}
-		if err := t.checkColumn(cfg.Column); err != nil {
-			return nil, err
 		}
 		if t.idType != "" {
 			tables = append(tables, t)
@@ -79,21 +86,22 @@ func inspect(ctx context.Context, db *pgx.Conn, cfg *Config) ([]table, error) {
 	return tables, nil
 }
 
-func (t *table) checkColumn(name string) error {
+func (t *table) checkColumn() error {
+	const remedy = "set WALRELAY_RETENTION_COLUMN, or retention of the table in WALRELAY_TABLE_COLUMNS, to "
 	switch t.columnType {
 	case "timestamp with time zone", "timestamp without time zone", "date":
 		return nil
 	case "":
 		return &cdc.FatalError{
 			Object:  "table " + t.name,
-			Problem: fmt.Sprintf("has no column %q, by which WALRELAY_RETENTION tells a row's age", name),
-			Remedy:  "set WALRELAY_RETENTION_COLUMN to the column that holds the time of the insert, or WALRELAY_RETENTION to 0",
+			Problem: fmt.Sprintf("has no column %q, by which WALRELAY_RETENTION tells a row's age", t.Column),
+			Remedy:  remedy + "the column that holds the time of the insert, or WALRELAY_RETENTION to 0",
 		}
 	default:
 		return &cdc.FatalError{
 			Object:  "table " + t.name,
-			Problem: fmt.Sprintf("has the column %q of type %s, which is no time", name, t.columnType),
-			Remedy:  "set WALRELAY_RETENTION_COLUMN to a column of type timestamptz, timestamp or date",
+			Problem: fmt.Sprintf("has the column %q of type %s, which is no time", t.Column, t.columnType),
+			Remedy:  remedy + "a column of type timestamptz, timestamp or date",
 		}
 	}
 }
@@ -103,8 +111,12 @@ func (t *table) mayDelete() error {
 	if t.readable && (t.writable || t.droppable) {
 		return nil
 	}
-	return fmt.Errorf("role %q may not delete from %s: GRANT SELECT, DELETE, UPDATE (%s) ON %s TO %s",
-		t.role, t.name, t.column, t.name, pgx.Identifier{t.role}.Sanitize())
+	return fmt.Errorf("role %q may not delete from %s: %s", t.role, t.name, t.grant())
+}
+
+// grant gives the role what it needs to delete rows.
+func (t *table) grant() string {
+	return "GRANT SELECT, DELETE, UPDATE (" + t.column + ") ON " + t.name + " TO " + pgx.Identifier{t.role}.Sanitize()
 }
 
 // diagnose names the table, and what mends an error that trying again does not.
@@ -113,8 +125,7 @@ func (t *table) diagnose(err error) error {
 	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch server.Code {
 		case "42501": // insufficient_privilege
-			remedy = "GRANT SELECT, DELETE, UPDATE (" + t.column + ") ON " + t.name + " TO " +
-				pgx.Identifier{t.role}.Sanitize()
+			remedy = t.grant()
 		case "55000": // object_not_in_prerequisite_state: "... does not have a replica identity and publishes deletes"
 			remedy = "ALTER PUBLICATION ... SET (publish = 'insert') for the publication that publishes deletes too, or " +
 				"ALTER TABLE " + t.name + " REPLICA IDENTITY FULL"

@@ -22,12 +22,9 @@ var _ cdc.Backfill = (*backfill)(nil)
 
 // Plan implements cdc.Backfill.
 func (b *backfill) Plan(ctx context.Context) error {
-	return b.withLedger(ctx, func(ledger *replay.Ledger) error {
-		return ledger.Plan(ctx, &replay.Record{
-			Name:      backfillName,
-			Selection: replay.Selection{All: true, TimeColumn: b.settings.RetentionColumn.Text},
-		}, b.config.Slot)
-	})
+	record := &replay.Record{Name: backfillName, Selection: replay.Selection{All: true}}
+	b.settings.timeColumns(&record.Selection)
+	return b.withLedger(ctx, func(ledger *replay.Ledger) error { return ledger.Plan(ctx, record, b.config.Slot) })
 }
 
 // Due implements cdc.Backfill.

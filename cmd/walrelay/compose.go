@@ -8,8 +8,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/cdc/replay"
 	"github.com/walrelay/walrelay/cdc/retention"
 	"github.com/walrelay/walrelay/checkpoint"
+	"github.com/walrelay/walrelay/decoder"
 	"github.com/walrelay/walrelay/monitor"
 	"github.com/walrelay/walrelay/sink"
 )
@@ -61,9 +63,31 @@ func (s *Settings) cdcConfig(log *zap.Logger, route []string) cdc.Config {
 
 // retentionConfig is what retention needs.
 func (s *Settings) retentionConfig(log *zap.Logger) retention.Config {
-	return retention.Config{
-		Limit: s.Retention.Value, Column: s.RetentionColumn.Text, Tables: s.Mappings(nil), Stream: s.StreamName(),
-		Logger: log.Named("retention"),
+	config := retention.Config{Limit: s.Retention.Value, Stream: s.StreamName(), Logger: log.Named("retention")}
+	for _, m := range s.Mappings(nil) {
+		config.Tables = append(config.Tables, retention.Outbox{Mapping: m, Column: s.timeColumn(&m)})
+	}
+	return config
+}
+
+// timeColumn is the column of a row's time in a table.
+func (s *Settings) timeColumn(m *decoder.Mapping) string {
+	if column, own := s.TableColumns.tables[Table{m.Schema, m.Table}][partRetention]; own {
+		return column
+	}
+	return s.RetentionColumn.Text
+}
+
+// timeColumns gives a selection those of the tables.
+func (s *Settings) timeColumns(selection *replay.Selection) {
+	selection.TimeColumn = s.RetentionColumn.Text
+	for _, m := range s.Mappings(nil) {
+		if column := s.timeColumn(&m); column != selection.TimeColumn {
+			if selection.TimeColumns == nil {
+				selection.TimeColumns = map[string]string{}
+			}
+			selection.TimeColumns[m.Name()] = column
+		}
 	}
 }
 
@@ -82,8 +106,8 @@ func (s *Settings) routing() string {
 	if s.KeyTemplate.Text != "" {
 		routing += fmt.Sprintf(" key_template=%q", s.KeyTemplate.Text)
 	}
-	if s.TableColumns.raw != "" {
-		routing += " tables=" + s.TableColumns.text()
+	if tables := s.TableColumns.text(); tables != "" {
+		routing += " tables=" + tables
 	}
 	return routing + s.topicRouting() + s.shapeRouting()
 }

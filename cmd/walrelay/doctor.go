@@ -57,12 +57,15 @@ func (c *doctorCommand) Run(ctx context.Context, cmd *command) error {
 	brokers := make(chan diagnosis, 1)
 	versions := make(chan finding, 1)
 	go func() { versions <- cmd.examineSchema(ctx) }()
+	outboxes := make(chan diagnosis, 1)
+	go func() { outboxes <- cmd.examineOutboxes(ctx, &cdcConfig) }()
 	var report diagnosis
 	findings := cdc.Examine(ctx, &cdcConfig, func(sample cdc.Sample) {
 		report = previewRows(sinkConfig, sample)
 		go func() { brokers <- examineBrokers(ctx, sinkConfig, sample) }()
 	})
 	report = append(diagnosisOf(findings), append(report, <-versions)...)
+	report = append(report, <-outboxes...)
 	report = append(report, <-brokers...)
 	if err := ctx.Err(); err != nil { // what was found of late is only that it was stopped
 		return err
@@ -109,6 +112,19 @@ func (c *command) examineSchema(ctx context.Context) finding {
 		f.Level, f.Why, f.Fix = levelFault, "this program reads and writes what they make", "walrelay migrate up"
 	}
 	return f
+}
+
+// examineOutboxes looks at what their tables need from now on. That there is no connection is said elsewhere.
+func (c *command) examineOutboxes(ctx context.Context, config *cdc.Config) diagnosis {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	db, err := cdc.Connect(ctx, config)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
+	tables := c.settings.retentionConfig(zap.NewNop())
+	return diagnosisOf(retention.Examine(ctx, db, &tables))
 }
 
 // previewRows shows what becomes of a row of each table, without any value that an application wrote into

@@ -19,7 +19,7 @@ type partitionsCommand struct {
 type partitionsCreateCommand struct {
 	Every string        `default:"day" enum:"hour,day,week,month" help:"Length of a partition, in UTC: ${enum}."`
 	Ahead time.Duration `default:"168h" help:"Time from now on that partitions shall cover."`
-	Table []string      `sep:"none" help:"Only this table, as in WALRELAY_TABLES; may be repeated. Without it, all must be partitioned by ranges of WALRELAY_RETENTION_COLUMN."`
+	Table []string      `sep:"none" help:"Only this table, as in WALRELAY_TABLES; may be repeated. Without it, all must be partitioned by ranges of WALRELAY_RETENTION_COLUMN, or of their own in WALRELAY_TABLE_COLUMNS."`
 }
 
 // lockPause is the time between two attempts to lock a table.
@@ -43,10 +43,10 @@ func (c *partitionsCreateCommand) Run(ctx context.Context, cmd *command) error {
 		return err
 	}
 	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
-	ahead := retention.Ahead{
-		Column: cmd.settings.RetentionColumn.Text, Every: retention.Every(c.Every), For: c.Ahead, Pause: lockPause,
-	}
 	for i := range tables {
+		ahead := retention.Ahead{
+			Column: cmd.settings.timeColumn(&tables[i]), Every: retention.Every(c.Every), For: c.Ahead, Pause: lockPause,
+		}
 		made, err := ahead.Make(ctx, db, &tables[i])
 		for _, p := range made {
 			_, _ = fmt.Fprintf(cmd.stdout, "created %s %s\n", p.Name, p)

@@ -27,6 +27,7 @@ type replayCommand struct {
 // backfillName is the name of the replay that comes before a stream.
 const backfillName = "backfill"
 
+//nolint:lll // a struct tag cannot be broken over lines
 type replayStartCommand struct {
 	ID     []string  `sep:"none" help:"Id of a row; may be repeated."`
 	IDFile string    `help:"File of ids, one a line; - is the standard input."`
@@ -35,14 +36,14 @@ type replayStartCommand struct {
 	All    bool      `help:"Every row."`
 	Table  []string  `sep:"none" help:"Only this table of the configured ones, as schema.table; may be repeated."`
 	Name   string    `help:"Name of the replay, in the header walrelay-replay. Default: the time."`
-	Time   string    `name:"time-column" default:"created_at" help:"Column that orders the rows and makes the range."`
+	Time   *string   `name:"time-column" help:"Column that orders the rows and makes the range; empty: none. Default: WALRELAY_RETENTION_COLUMN, or the table's own."`
 	Rate   int       `help:"Most rows in a second; 0: no limit."`
 	DryRun bool      `help:"Say what would be published, and publish nothing."`
 }
 
 // Run begins a replay and carries it out.
 func (c *replayStartCommand) Run(ctx context.Context, cmd *command) error {
-	record, err := c.record()
+	record, err := c.record(cmd.settings)
 	if err != nil {
 		return usageError{err}
 	}
@@ -72,10 +73,12 @@ func (c *replayStartCommand) Run(ctx context.Context, cmd *command) error {
 }
 
 // record is the replay as it was asked for.
-func (c *replayStartCommand) record() (*replay.Record, error) {
+func (c *replayStartCommand) record(s *Settings) (*replay.Record, error) {
 	r := &replay.Record{
-		Name:      c.Name,
-		Selection: replay.Selection{IDs: c.ID, Since: c.Since, Until: c.Until, All: c.All, TimeColumn: c.Time},
+		Name: c.Name, Selection: replay.Selection{IDs: c.ID, Since: c.Since, Until: c.Until, All: c.All},
+	}
+	if s.timeColumns(&r.Selection); c.Time != nil {
+		r.Selection.TimeColumn, r.Selection.TimeColumns = *c.Time, nil
 	}
 	if r.Name == "" {
 		r.Name = time.Now().UTC().Format("20060102-150405")

@@ -28,7 +28,7 @@ type Settings struct {
 
 	ColumnTracingspancontext Text `group:"Tables" default:"tracingspancontext" help:"Column of a span context as Debezium has it: a text of java.util.Properties, whose entries are sent as headers if the table has it. Empty: none."`
 
-	TableColumns TableColumns `group:"Tables" help:"Columns of single tables where they have other names, as table: part=column, ...; table: ...: audit.events: id=no, key=subject, {aggregatetype}=kind. Parts are id, key, payload, type, headers, timestamp, traceparent, tracestate, tracingspancontext and the fields of the topic template in braces; and key_template and topic, templates of the table's own, see wire-format.md. An optional part may be empty: none."`
+	TableColumns TableColumns `group:"Tables" help:"Columns of single tables where they have other names, as table: part=column, ...; table: ...: audit.events: id=no, key=subject, {aggregatetype}=kind. Parts are id, key, payload, type, headers, timestamp, traceparent, tracestate, tracingspancontext and the fields of the topic template in braces; and key_template and topic, templates of the table's own, see wire-format.md; and retention, in place of WALRELAY_RETENTION_COLUMN. An optional part may be empty: none."`
 	OnUpdate     Choice       `group:"Tables" default:"ignore" choices:"ignore,warn,error,fatal" help:"What an UPDATE of an outbox table calls for, if the publication publishes it; it is never published: nothing but a count, a line in the log at each, or the end of the stream."`
 
 	MessagePrefix           Text   `group:"Messages" help:"Prefix of the logical messages that are events, exactly: pg_logical_emit_message(true, prefix, content), with a JSON envelope, see wire-format.md. Unset: none are. Messages of other prefixes are ignored."`
@@ -36,7 +36,7 @@ type Settings struct {
 	MessageNontransactional Choice `group:"Messages" default:"ignore" choices:"ignore,refuse" help:"Messages of these prefixes outside of a transaction, which come even if it is rolled back, are never events. ignore: they are counted, and the log warns once. refuse: each is also logged and recorded as a skipped dead letter. The stream goes on."`
 
 	Retention       Duration `group:"Retention" default:"0s" help:"Age from which rows of the outbox tables are deleted, once their events are confirmed; see operations.md. 0: never."`
-	RetentionColumn Text     `group:"Retention" default:"created_at" help:"Column of the time of the insert, by which a row's age is told: timestamptz, timestamp (read as UTC) or date."`
+	RetentionColumn Text     `group:"Retention" default:"created_at" help:"Column of the time of the insert, by which a row's age is told and rows are replayed: timestamptz, timestamp (read as UTC) or date. A table's own: WALRELAY_TABLE_COLUMNS."`
 
 	WALBudget       Size   `name:"wal-budget" group:"Write-ahead log" help:"Write-ahead log that the server may keep for the slot, looked at while an instance streams; see operations.md. Unset: no limit."`
 	WALBudgetAction Choice `name:"wal-budget-action" group:"Write-ahead log" default:"alert" choices:"alert,pause-others,drop-slot" help:"Beyond the budget: say so; or pause the streams of WALRELAY_WAL_BUDGET_PAUSE until half of it is free; or DROP THE SLOT and end, which loses events to the stream."`

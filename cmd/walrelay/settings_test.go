@@ -111,6 +111,7 @@ func TestSettings_EachRule(t *testing.T) {
 		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: body=a"}, `in braces, not "body"`},
 		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: {kind}=a"}, `in braces, not "{kind}"`},
 		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: key="}, "must name a column for key"},
+		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: retention="}, "must name a column for retention"},
 		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: topic=b c"}, "topic must be a topic name with {column} fields"},
 		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: topic=.."}, "topic must be 1 to 249 of letters"},
 		{[]string{"WALRELAY_TABLE_COLUMNS=outbox: topic=walrelay.state"}, "must not be WALRELAY_STATE_TOPIC"},

@@ -56,6 +56,9 @@ func parseTableColumns(text string) (map[Table]map[string]string, error) {
 	}
 }
 
+// partRetention is a column that is no part of an event, in place of WALRELAY_RETENTION_COLUMN.
+const partRetention = "retention"
+
 // The parts that are templates and no columns.
 const (
 	partKeyTemplate = "key_template" // in place of WALRELAY_KEY_TEMPLATE
@@ -143,11 +146,11 @@ func (s *Settings) columnFault(part, column string, route []string) error {
 	_, known := columnParts(new(decoder.Mapping))[part]
 	field := slices.ContainsFunc(route, func(name string) bool { return part == "{"+name+"}" })
 	switch {
-	case !known && !field:
+	case !known && !field && part != partRetention:
 		return fmt.Errorf("must name parts of an event (id, key, payload, type, headers, timestamp, traceparent, "+
-			"tracestate, tracingspancontext), key_template, topic, or, without a topic, fields of %s in braces, not %q",
+			"tracestate, tracingspancontext), retention, key_template, topic, or, without a topic, fields of %s in braces, not %q",
 			s.Topic.variable, part)
-	case column == "" && (field || part == "id" || part == "key" || part == "payload"):
+	case column == "" && (field || part == partRetention || part == "id" || part == "key" || part == "payload"):
 		return fmt.Errorf("must name a column for %s", part)
 	case column == "":
 		return nil
@@ -157,11 +160,14 @@ func (s *Settings) columnFault(part, column string, route []string) error {
 	return identifierFault(column)
 }
 
-// text is the setting in an order that does not depend on how it was written.
+// text is what the setting says of events, in an order that does not depend on how it was written.
 func (t *TableColumns) text() string {
 	var parts []string
 	for table, columns := range t.tables {
 		for _, part := range slices.Sorted(maps.Keys(columns)) {
+			if part == partRetention {
+				continue
+			}
 			parts = append(parts, fmt.Sprintf("%q.%q:%s=%q", table.Schema, table.Name, part, columns[part]))
 		}
 	}
