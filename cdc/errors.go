@@ -85,7 +85,7 @@ func Diagnose(err error) error {
 		return fatal("database", "does not exist", "create it, or correct the connection string")
 	case "42501": // insufficient_privilege: only a GRANT or ALTER ROLE helps
 		return fatal("role", "lacks a privilege", privilegeRemedy(text))
-	case "42P01", "3F000", "42703": // undefined table, schema or column: ours, in the SQL that this package sends
+	case "42P01", "3F000", "42703", "23514": // undefined table, schema or column, check_violation: ours, in our SQL
 		return fatal("schema walrelay", "is missing or older than this program", "run `walrelay migrate`")
 	case "42704": // undefined_object: slot, publication or a setting; re-creating one hides a gap
 		return fatal("server", "lacks an object that the stream needs",

@@ -53,6 +53,13 @@ func (r *Registry) ConsumeRelease(ctx context.Context, p checkpoint.Position) er
 func (r *Registry) RecordPoison(ctx context.Context, poison []checkpoint.Poison, follow bool) error {
 	var batch pgx.Batch // one implicit transaction
 	for _, p := range poison {
+		if p.EventID != "" { // one that a replay has refused before stays one
+			batch.Queue(`
+				UPDATE walrelay.dead_letters d SET position = $2
+				WHERE stream = $1 AND position = $3 AND redriven_at IS NULL
+					AND NOT EXISTS (SELECT FROM walrelay.dead_letters WHERE stream = $1 AND position = $2)`,
+				r.stream, p.Position.String(), checkpoint.RowPosition(p.Table, p.EventID).String())
+		}
 		batch.Queue(`
 			INSERT INTO walrelay.dead_letters (stream, position, event_id, table_name, topic, key_digest, payload_digest,
 				size, reason, action, follow)
@@ -70,6 +77,42 @@ func (r *Registry) RecordPoison(ctx context.Context, poison []checkpoint.Poison,
 
 // recordable is an event's id as a column of text can hold it: a message's may have a NUL.
 func recordable(id string) string { return strings.ReplaceAll(id, "\x00", "\uFFFD") }
+
+// RecordRefused records rows that a replay could not publish, all or none of them, under their RowPosition; those
+// without an id are left out, since nothing could find them again. What is recorded of a row before stays the one
+// word on it: the position of its event, if the stream has met it, or the newer reason.
+func (r *Registry) RecordRefused(ctx context.Context, poison []checkpoint.Poison) error {
+	var positions, ids, tables, topics, reasons, actions []string
+	var keys, payloads [][]byte
+	var sizes []int64
+	for _, p := range poison {
+		if p.EventID == "" {
+			continue
+		}
+		positions, ids = append(positions, checkpoint.RowPosition(p.Table, p.EventID).String()), append(ids, p.EventID)
+		tables, topics = append(tables, p.Table), append(topics, p.Topic)
+		keys, payloads = append(keys, p.KeyDigest), append(payloads, p.PayloadDigest)
+		sizes = append(sizes, int64(p.Size))
+		reasons, actions = append(reasons, p.Reason), append(actions, string(p.Action))
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	// One statement, so that the table is gone through once.
+	return r.exec(ctx, "record refused rows", `
+		INSERT INTO walrelay.dead_letters (stream, position, event_id, table_name, topic, key_digest, payload_digest,
+			size, reason, action)
+		SELECT DISTINCT ON (p.position) $1::text, p.* FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[],
+				$7::bytea[], $8::int8[], $9::text[], $10::text[])
+			AS p (position, event_id, table_name, topic, key_digest, payload_digest, size, reason, action)
+		WHERE NOT EXISTS (SELECT FROM walrelay.dead_letters d WHERE d.stream = $1 AND d.table_name = p.table_name
+			AND d.event_id = p.event_id AND d.position <> p.position AND d.redriven_at IS NULL)
+		ON CONFLICT (stream, position) DO UPDATE
+		SET topic = excluded.topic, key_digest = excluded.key_digest, payload_digest = excluded.payload_digest,
+			size = excluded.size, reason = excluded.reason, action = excluded.action, recorded_at = now(),
+			redriven_at = NULL, redriven_by = NULL`,
+		r.stream, positions, ids, tables, topics, keys, payloads, sizes, reasons, actions)
+}
 
 // DeadKeys returns the keys whose events go to the dead-letter topic because an earlier one did.
 func (r *Registry) DeadKeys(ctx context.Context) (map[checkpoint.DeadKey]struct{}, error) {

@@ -3,6 +3,7 @@ package cdc
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -69,6 +70,54 @@ func TestRegistry_Poison(t *testing.T) {
 		sum, err = r.Summary(ctx)
 		require.NoError(t, err)
 		require.Zero(t, sum.DeadLetters[checkpoint.Skipped], "all or none")
+	})
+}
+
+// A row that a replay cannot publish is one letter, whoever meets it how often.
+func TestRegistry_Refused(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		_, cfg := newStream(t, major)
+		register(t, cfg)
+		r, ctx := dial(t, cfg).Registry(), t.Context()
+		letters := func() (all []string) {
+			found, err := r.Letters(ctx, false)
+			require.NoError(t, err)
+			for _, l := range found {
+				all = append(all, fmt.Sprintf("%d %s %s %s", l.Position.Epoch, l.EventID, l.Action, l.Reason))
+			}
+			return all
+		}
+		refused := func(id, reason string) checkpoint.Poison {
+			return checkpoint.Poison{EventID: id, Table: "public.events", Reason: reason, Action: checkpoint.Refused}
+		}
+		met := checkpoint.Poison{
+			Position: checkpoint.Position{Epoch: 1, LSN: 7}, EventID: "1", Table: "public.events", Reason: "met",
+			Action: checkpoint.Unfit,
+		}
+		require.NoError(t, r.RecordRefused(ctx, nil))
+		require.NoError(t, r.RecordPoison(ctx, []checkpoint.Poison{met}, false))
+		all := []checkpoint.Poison{refused("1", "a"), refused("2", "a"), refused("", "a"), refused("2", "a"), refused("3", "a")}
+		require.NoError(t, r.RecordRefused(ctx, all))
+		require.NoError(t, r.RecordRefused(ctx, []checkpoint.Poison{refused("1", "b"), refused("3", "b")}))
+		require.ElementsMatch(t, []string{"1 1 unfit met", "0 2 refused a", "0 3 refused b"}, letters())
+
+		t.Log("the stream meets one of them")
+		met.Position.LSN, met.EventID, met.Action = 8, "2", checkpoint.Skipped
+		for range 2 {
+			require.NoError(t, r.RecordPoison(ctx, []checkpoint.Poison{met}, false))
+			require.ElementsMatch(t, []string{"1 1 unfit met", "1 2 skipped met", "0 3 refused b"}, letters())
+		}
+
+		t.Log("one that was redriven is refused again")
+		require.NoError(t, r.RecordRedriven(ctx, checkpoint.RowPosition("public.events", "3")))
+		require.Len(t, letters(), 2)
+		require.NoError(t, r.RecordRefused(ctx, []checkpoint.Poison{refused("3", "c")}))
+		require.Contains(t, letters(), "0 3 refused c")
+		met.Position.LSN, met.EventID = 9, "4"
+		require.NoError(t, r.RecordPoison(ctx, []checkpoint.Poison{met}, false))
+		require.NoError(t, r.RecordRedriven(ctx, met.Position))
+		require.NoError(t, r.RecordRefused(ctx, []checkpoint.Poison{refused("4", "c")}))
+		require.Contains(t, letters(), "0 4 refused c")
 	})
 }
 

@@ -28,6 +28,9 @@ func OpenRegistry(ctx context.Context, cfg *Config) (*Registry, error) {
 	return &Registry{db: db, stream: cfg.Stream}, nil
 }
 
+// RegistryOn returns a stream's registry on a connection of Connect.
+func RegistryOn(db *pgx.Conn, stream string) *Registry { return &Registry{db: db, stream: stream} }
+
 // Close closes the connection.
 func (r *Registry) Close(ctx context.Context) error { return r.db.Close(ctx) }
 

@@ -32,6 +32,8 @@ const (
 	// Unfit says: the record does not fit the dead-letter topic either. The session records it by digest
 	// and row id while the row is still in its table, and freezes otherwise.
 	Unfit Action = "unfit"
+	// Refused says: a replay could not publish the row, and left it where it is. Its position is a RowPosition.
+	Refused Action = "refused"
 )
 
 // Verdict is an operator's decision about one stuck event.

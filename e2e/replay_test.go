@@ -168,7 +168,7 @@ func TestReplay_KilledAndResumed(t *testing.T) {
 	}
 }
 
-// What cannot be delivered is named and left out, and does not touch the stream's books.
+// What cannot be delivered is named, left out, and among the dead letters once, until it is redriven.
 func TestReplay_Refused(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, testenv.Postgres(t, lastMajor()), testenv.Kafka(t), 1)
@@ -181,9 +181,18 @@ func TestReplay_Refused(t *testing.T) {
 	require.Contains(t, output, "2 rows were published, 1 cannot be delivered")
 	require.NotContains(t, output, "secret")
 	require.Equal(t, []string{eventID(1), eventID(3)}, delivered(s.cluster.Consume(t, s.topic).WaitFor(t, 2, wait)))
-	var letters int
-	require.NoError(t, s.db.QueryRow(t, "SELECT count(*) FROM walrelay.dead_letters").Scan(&letters))
-	require.Zero(t, letters)
+	require.Contains(t, s.fails(1, "replay", "--all", "--name", "again"), "2 rows were published, 1 cannot be delivered")
+	letter := s.run("deadletters", "list")
+	require.Regexp(t, `^00000000-\S+  \S+  "`+eventID(2)+`" of public.outbox to `+s.topic+`, \d+ bytes: refused\n`, letter)
+	require.Equal(t, 1, strings.Count(letter, eventID(2)))
+	require.NotContains(t, letter, "secret")
+	require.Contains(t, output, "it is dead letter "+letter[:43])
+	require.Contains(t, s.fails(1, "deadletters", "redrive", "--all"), `"`+eventID(2)+`" stays: the record takes`)
+	s.limit(s.topic, 100_000)
+	require.Contains(t, s.run("deadletters", "redrive", letter[:43]), `"`+eventID(2)+`" redriven`)
+	require.Empty(t, s.run("deadletters", "list"))
+	require.Equal(t, []string{eventID(1), eventID(3), eventID(1), eventID(3), eventID(2)},
+		delivered(s.cluster.Consume(t, s.topic).WaitFor(t, 5, wait)))
 }
 
 // A partitioned table is read as a whole, and one whose rows have no time in the order of its ids.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/walrelay/walrelay/cdc"
+	"github.com/walrelay/walrelay/checkpoint"
 )
 
 // The states of a replay.
@@ -147,6 +148,12 @@ func (l *Ledger) CoverAll(ctx context.Context) error {
 		return cdc.Diagnose(fmt.Errorf("record that all rows are covered: %w", err))
 	}
 	return nil
+}
+
+// Refuse writes down rows that cannot be delivered, among the dead letters, from where they can be redriven. It may be
+// told of the same row again.
+func (l *Ledger) Refuse(ctx context.Context, rows []checkpoint.Poison) error {
+	return cdc.RegistryOn(l.db, l.stream).RecordRefused(ctx, rows)
 }
 
 // errReplayGone says that a replay's row was deleted under it.

@@ -23,16 +23,22 @@ type Config struct {
 	Snapshot string
 	// Rate limits the rows published in a second; 0: no limit.
 	Rate int
-	// Refused is told of each row that cannot be delivered. Progress is told now and then; total is the
+	// Skip says that the stream's policy is to drop what cannot be delivered: it is recorded as skipped, and not as
+	// refused.
+	Skip bool
+	// Refused is told of each row that cannot be delivered, with the position under which the ledger gets it. Progress is told now and then; total is the
 	// planner's estimate. Trouble is told why publishing does not go on. All on Run's goroutine.
 	Refused  func(checkpoint.Poison)
 	Progress func(done, total int64)
 	Trouble  func(error)
 }
 
-// recordEvery is how often a replay's progress is written down. What was published since is published
-// again when it is resumed.
-const recordEvery = time.Second
+// A replay's progress is written down every recordEvery, and after recordMost refused rows. What was published since is
+// published again when it is resumed.
+const (
+	recordEvery = time.Second
+	recordMost  = 1000
+)
 
 // Run carries out a replay that the ledger has, from where it came to, and returns once everything is
 // acknowledged, or refused. The whole is read in one snapshot of the database.
@@ -62,8 +68,8 @@ func Run(ctx context.Context, cfg *Config, r *Record) error {
 		return err
 	}
 	run.record.State = Done
-	run.cfg.Progress(run.done(), run.total)
-	return cfg.Ledger.Reach(ctx, r)
+	run.keep(ctx)
+	return run.keepErr
 }
 
 // snapshot opens a connection that sees one state of the database.
@@ -94,7 +100,8 @@ type run struct {
 	tables    []*table
 	total     int64
 
-	places  []place // of rows that are not settled, in order
+	places  []place             // of rows that are not settled, in order
+	refused []checkpoint.Poison // that are not written down
 	kept    time.Time
 	keepErr error
 }
@@ -175,7 +182,7 @@ func (r *run) row(ctx context.Context, t *table, rows *decoder.Rows, values [][]
 	if err := r.publisher.Publish(ctx, ev); err != nil {
 		return err
 	}
-	if time.Since(r.kept) >= recordEvery {
+	if time.Since(r.kept) >= recordEvery || len(r.refused) >= recordMost {
 		r.keep(ctx)
 	}
 	return r.keepErr
@@ -190,14 +197,26 @@ func (r *run) settled(_ *decoder.Event, refused *checkpoint.Poison) {
 		return
 	}
 	r.record.Refused++
-	r.cfg.Refused(*refused)
+	poison := *refused
+	poison.Position, poison.Action = checkpoint.RowPosition(poison.Table, poison.EventID), checkpoint.Refused
+	if r.cfg.Skip {
+		poison.Action = checkpoint.Skipped
+	}
+	r.refused = append(r.refused, poison)
+	r.cfg.Refused(poison)
 }
 
-// keep writes down how far the replay came.
+// keep writes down how far the replay came, and before that what it has left out: a resumed one does not look there
+// again.
 func (r *run) keep(ctx context.Context) {
 	r.kept = time.Now()
 	r.cfg.Progress(r.done(), r.total)
-	if err := r.cfg.Ledger.Reach(ctx, r.record); err != nil && r.keepErr == nil {
+	err := r.cfg.Ledger.Refuse(ctx, r.refused)
+	if err == nil {
+		r.refused = nil
+		err = r.cfg.Ledger.Reach(ctx, r.record)
+	}
+	if err != nil && r.keepErr == nil {
 		r.keepErr = err
 	}
 }

@@ -57,11 +57,12 @@ func (b *backfill) Run(ctx context.Context, snapshot string, progress func(done,
 		}
 		err = runSink(ctx, kafka, func(ctx context.Context, kafka *sink.Kafka) error {
 			return replay.Run(ctx, &replay.Config{
-				CDC: &b.config, Ledger: ledger, Sink: kafka, Snapshot: snapshot, Progress: progress,
+				CDC: &b.config, Ledger: ledger, Sink: kafka, Snapshot: snapshot, Progress: progress, Skip: b.settings.skips(),
 				Refused: func(p checkpoint.Poison) {
 					b.log.Warn("a row from before the slot cannot be delivered and is left out", zap.String("event_id", p.EventID),
 						zap.String("table", p.Table), zap.String("topic", p.Topic), zap.String("reason", p.Reason),
-						zap.String("to_publish_it", "mend the cause, then: walrelay replay --id ID"))
+						zap.Stringer("dead_letter", p.Position),
+						zap.String("to_publish_it", "mend the cause, then: walrelay deadletters redrive "+p.Position.String()))
 				},
 				Trouble: func(err error) { b.log.Warn("publishing the rows from before the slot again", zap.Error(err)) },
 			}, record)

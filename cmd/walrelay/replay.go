@@ -239,10 +239,11 @@ func (c *command) replay(
 	progress := newProgress(c.stderr, "replay "+record.Name)
 	err = c.withReplaySink(ctx, record.Name, config.Logger, func(ctx context.Context, kafka *sink.Kafka) error {
 		return replay.Run(ctx, &replay.Config{
-			CDC: config, Ledger: ledger, Sink: kafka, Rate: limit,
+			CDC: config, Ledger: ledger, Sink: kafka, Rate: limit, Skip: c.settings.skips(),
 			Progress: progress.show,
 			Refused: func(p checkpoint.Poison) {
-				progress.line(fmt.Sprintf("event %q of table %s cannot be delivered: %s", p.EventID, p.Table, p.Reason))
+				progress.line(fmt.Sprintf("event %q of table %s cannot be delivered: %s; it is dead letter %s", p.EventID, p.Table,
+					p.Reason, p.Position))
 			},
 			Trouble: func(err error) { progress.line("publishing again: " + err.Error()) },
 		}, record)
@@ -252,8 +253,8 @@ func (c *command) replay(
 	case err != nil:
 		return fmt.Errorf("replay %s: %w; to go on: `walrelay replay resume %s`", record.Name, err, record.Name)
 	case record.Refused > 0:
-		return fmt.Errorf("replay %s: %d rows were published, %d cannot be delivered", record.Name, record.Published,
-			record.Refused)
+		return fmt.Errorf("replay %s: %d rows were published, %d cannot be delivered: mend the cause, and then `walrelay "+
+			"deadletters redrive` publishes them", record.Name, record.Published, record.Refused)
 	}
 	_, err = fmt.Fprintf(c.stdout, "replay %s: %d rows were published\n", record.Name, record.Published)
 	return err

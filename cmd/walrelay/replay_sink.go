@@ -13,7 +13,7 @@ import (
 )
 
 // withReplaySink runs a sink that publishes beside the stream, under a replay's name, while use uses it.
-// What it cannot deliver is reported and left out; the stream's policy is not applied.
+// What it cannot deliver is reported and left out, whatever the stream's policy.
 func (c *command) withReplaySink(
 	ctx context.Context, name string, log *zap.Logger, use func(context.Context, *sink.Kafka) error,
 ) error {
@@ -23,6 +23,9 @@ func (c *command) withReplaySink(
 	}
 	return runSink(ctx, kafka, use)
 }
+
+// skips says that the stream's policy is to drop what cannot be delivered.
+func (s *Settings) skips() bool { return s.OnPoison.Text == string(sink.Skip) }
 
 // replaySink makes a sink of a replay.
 func (s *Settings) replaySink(name string, log *zap.Logger) (*sink.Kafka, error) {
