@@ -66,6 +66,7 @@ func (s *Server) facts(ctx context.Context) (*facts, error) {
 //	created_lsn       other slot or publication name than recorded  fatal
 //	created_lsn       missing                                       fatal, gap
 //	created_lsn       at or before the recorded position            resume (repeats at most)
+//	created_lsn       beyond it, as far as `slot advance` was told  resume
 //	created_lsn       beyond it, same timeline                      fatal, gap: re-created or advanced
 //	created_lsn       beyond it, but within the recorded timeline   resume, with a warning: after a
 //	                  promotion the row may be older than the synchronised slot
@@ -88,6 +89,16 @@ func (f *facts) decide() (action, error) {
 		return 0, err
 	}
 	switch gap := gapBetween(f.row.Confirmed, f.now); {
+	case !f.slot.Exists && f.row.LeftOut != nil && f.row.LeftOut.How == dropped:
+		return 0, &FatalError{
+			Object: quoted("slot", f.slot.Name), Problem: "is gone: " + f.row.LeftOut.String(),
+			Remedy: "run `walrelay slot create`, which prints the `walrelay replay` that publishes these rows, and start walrelay",
+		}
+	case !f.slot.Exists && f.row.GivenUp != nil:
+		return 0, &FatalError{
+			Object: quoted("slot", f.slot.Name), Problem: "is gone: " + f.row.GivenUp.String(),
+			Remedy: republishSince(f.server.cfg.Stream, f.row.GivenUp.since()) + "; that start creates the slot",
+		}
 	case !f.slot.Exists:
 		return 0, &FatalError{
 			Object: quoted("slot", f.slot.Name),
@@ -97,7 +108,7 @@ func (f *facts) decide() (action, error) {
 		}
 	case f.slot.Lost():
 		return 0, lostSlot(f.slot, gap, republishSince(f.server.cfg.Stream, f.row.gapSince()))
-	case f.slot.ConfirmedFlush > f.row.Confirmed && !f.promoted():
+	case f.slot.ConfirmedFlush > f.row.Confirmed && !f.leftOut() && !f.promoted():
 		return 0, &FatalError{
 			Object: quoted("slot", f.slot.Name),
 			Problem: fmt.Sprintf("stands at %s, beyond the %s that this stream confirmed last: it was created again or "+
@@ -107,6 +118,12 @@ func (f *facts) decide() (action, error) {
 		}
 	}
 	return actionResume, nil
+}
+
+// leftOut says that a slot beyond the recorded position is where `walrelay slot advance` was to bring it.
+func (f *facts) leftOut() bool {
+	l := f.row.LeftOut
+	return l != nil && l.How == advanced && f.slot.ConfirmedFlush <= pglogrepl.LSN(l.To)
 }
 
 // promoted says that a slot beyond the recorded position is explained by a promotion: the slot was

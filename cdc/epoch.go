@@ -53,11 +53,11 @@ type EpochStart struct {
 	Confirmed pglogrepl.LSN
 }
 
-// NewEpoch is the operator's word that a gap is dealt with. The next start accepts the server, the
-// publication and the slot as it finds them, creating what is missing, and the epoch is raised: to the
-// present time in seconds since 1970, which suffices until 2106. A registry that was restored does not know
-// the epochs that were used after it was copied, and with one of those a second time the positions of what
-// is new would lie below those that consumers keep.
+// NewEpoch is the operator's word that a gap is dealt with; what was left out on purpose stays noted, see LeftOut.
+// The next start accepts the server, the publication and the slot as it finds them, creating what is missing, and the
+// epoch is raised: to the present time in seconds since 1970, which suffices until 2106. A registry that was restored
+// does not know the epochs that were used after it was copied, and with one of those a second time the positions of
+// what is new would lie below those that consumers keep.
 func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
 	row, err := r.load(ctx)
 	if err != nil {
@@ -89,7 +89,8 @@ func (r *Registry) NewEpoch(ctx context.Context) (EpochStart, error) {
 	done := EpochStart{Slot: row.Slot, SlotExists: slot.Exists, Confirmed: row.Confirmed}
 	done.Epoch, err = r.raiseEpoch(ctx, "epoch = greatest(epoch + 1, extract(epoch FROM now())::bigint), "+
 		"state_epoch = NULL, created_lsn = NULL, confirmed_lsn = NULL, publication_state = NULL, covered_since = NULL, "+
-		"given_up = NULL, partitions = '{}'")
+		"given_up = NULL, partitions = '{}', left_out = CASE WHEN left_out ->> 'how' = 'dropped' "+
+		"THEN left_out || '{\"how\": \"recreated\"}' ELSE left_out END")
 	return done, err
 }
 

@@ -46,6 +46,12 @@ func (e *examination) stream(ctx context.Context) error {
 	if err := e.pause(ctx); err != nil {
 		return err
 	}
+	if l := e.row.LeftOut; l != nil {
+		e.add(Finding{
+			Check: "left-out", Object: object, Level: LevelWarning, Found: l.String(),
+			Why: "consumers have not seen them", Fix: l.Replay(),
+		})
+	}
 	differs := func(check, setting, recorded, configured string) {
 		e.add(Finding{
 			Check: check, Object: object, Level: LevelWarning,

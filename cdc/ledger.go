@@ -148,6 +148,8 @@ type Summary struct {
 	Partitions         map[string]int32
 	Releases           map[checkpoint.Position]checkpoint.Verdict // not carried out yet
 	DeadLetters        map[checkpoint.Action]int64
+	LeftOut            *LeftOut // nil: nothing is
+	GivenUp            *GivenUp // nil: the slot was not
 }
 
 // Summary reads what is recorded of the stream.
@@ -162,7 +164,7 @@ func (r *Registry) Summary(ctx context.Context) (*Summary, error) {
 	sum := &Summary{
 		Epoch: row.Epoch, SystemID: row.SystemID, Timeline: row.Timeline, Slot: row.Slot, Publication: row.Publication,
 		Created: row.Created, Confirmed: row.Confirmed, Delivery: row.Delivery, Origin: row.Origin,
-		Partitions:  row.Partitions,
+		Partitions: row.Partitions, LeftOut: row.LeftOut, GivenUp: row.GivenUp,
 		DeadLetters: make(map[checkpoint.Action]int64),
 	}
 	if sum.Pause, err = r.Paused(ctx); err != nil {

@@ -120,6 +120,12 @@ func (s *Server) Claim(ctx context.Context) (*Registration, error) {
 			return nil, err
 		}
 	}
+	if l := f.row.LeftOut; l != nil && !l.Named {
+		reg.Warnings = append(reg.Warnings, fmt.Sprintf("%s; to publish them: `%s`", l, l.Replay()))
+		if err := s.Registry().nameLeftOut(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if f.row.Routing == s.cfg.Routing && f.row.Delivery == s.cfg.Delivery {
 		return reg, nil
 	}
@@ -153,7 +159,7 @@ func (s *Server) registration(ctx context.Context, f *facts) (*Registration, err
 	}
 	reg.Epoch, reg.Created, reg.Confirmed, reg.Partitions = f.row.Epoch, f.row.Created, f.row.Confirmed, f.row.Partitions
 	reg.Origin = f.row.Origin
-	if f.slot.ConfirmedFlush > f.row.Confirmed && f.row.Created != 0 {
+	if f.slot.ConfirmedFlush > f.row.Confirmed && f.row.Created != 0 && !f.leftOut() {
 		reg.Warnings = append(reg.Warnings, fmt.Sprintf("slot %q stands at %s, beyond the recorded %s: the registry's last "+
 			"word did not reach the promoted server", s.cfg.Slot, f.slot.ConfirmedFlush, f.row.Confirmed))
 	}

@@ -48,7 +48,9 @@ type registryRow struct {
 	Settled            *time.Time // what was committed before lies before Confirmed; nil: not known
 	Delivery, Routing  string
 	Partitions         map[string]int32
-	Origin             uint32 // epoch under which the line of states began; 0: NULL
+	Origin             uint32   // epoch under which the line of states began; 0: NULL
+	LeftOut            *LeftOut // nil: nothing is
+	GivenUp            *GivenUp // nil: the slot was not
 }
 
 // load reads the stream's row; nil when there is none.
@@ -58,10 +60,11 @@ func (r *Registry) load(ctx context.Context) (*registryRow, error) {
 	err := r.db.QueryRow(ctx, `
 		SELECT epoch, system_identifier, timeline, slot, publication, publication_state,
 			coalesce(created_lsn, '0/0')::text, coalesce(confirmed_lsn, '0/0')::text, delivery, routing, partitions,
-			coalesce(state_epoch, 0), settled_at
+			coalesce(state_epoch, 0), settled_at, left_out, given_up
 		FROM walrelay.streams WHERE name = $1`, r.stream).
 		Scan(&row.Epoch, &row.SystemID, &row.Timeline, &row.Slot, &row.Publication, &state,
-			&row.Created, &row.Confirmed, &row.Delivery, &row.Routing, &partitions, &row.Origin, &row.Settled)
+			&row.Created, &row.Confirmed, &row.Delivery, &row.Routing, &partitions, &row.Origin, &row.Settled,
+			&row.LeftOut, &row.GivenUp)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil //nolint:nilnil // no row is an answer
 	}
@@ -100,16 +103,12 @@ func (r *Registry) begin(
 	return r.exec(ctx, "record slot", `
 		UPDATE walrelay.streams SET created_lsn = $2::text::pg_lsn, confirmed_lsn = $2::text::pg_lsn,
 			system_identifier = $3, timeline = $4, slot = $5, publication = $6, publication_state = $7,
-			covered_since = clock_timestamp(), settled_at = CASE WHEN $8 THEN now() ELSE settled_at END, updated_at = now()
+			covered_since = clock_timestamp(), settled_at = CASE WHEN $8 THEN now() ELSE settled_at END, updated_at = now(),
+			left_out = CASE WHEN left_out ->> 'how' = 'recreated'
+				THEN left_out || jsonb_build_object('to', $2::text, 'until', clock_timestamp()) ELSE left_out END
 		WHERE name = $1 AND created_lsn IS NULL`,
 		r.stream, created.String(), s.SystemID, s.Timeline, s.cfg.Slot, s.cfg.Publication, document,
 		isNew)
-}
-
-// uncover says that rows which are there now may never have been streamed.
-func (r *Registry) uncover(ctx context.Context) error {
-	return r.exec(ctx, "record gap", `UPDATE walrelay.streams
-		SET covered_since = greatest(covered_since, clock_timestamp()), updated_at = now() WHERE name = $1`, r.stream)
 }
 
 // recordPublication replaces the recorded state, after the difference was found harmless.

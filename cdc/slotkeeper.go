@@ -138,28 +138,52 @@ func (k *SlotKeeper) Free(ctx context.Context) (*SlotReport, error) {
 	return r, nil
 }
 
-// Drop drops the slot. What it has not streamed is lost to the stream, whose next start says so and refuses.
-func (k *SlotKeeper) Drop(ctx context.Context) error {
-	_, err := k.server.SQL.Exec(ctx, "SELECT pg_drop_replication_slot($1)", k.server.cfg.Slot)
+// Drop drops the slot, as Report has it. What it has not streamed is lost to the stream, whose next start says so and
+// refuses until `walrelay slot create`.
+func (k *SlotKeeper) Drop(ctx context.Context, slot *SlotReport) error {
+	_, undo, err := k.leaveOut(ctx, dropped, slot.Current)
+	if err != nil {
+		return err
+	}
+	_, err = k.server.SQL.Exec(ctx, "SELECT pg_drop_replication_slot($1)", k.server.cfg.Slot)
+	if err != nil {
+		undo(ctx)
+	}
 	return k.inUse("drop slot", err)
 }
 
+// leaveOut records what will not be streamed, unless that is nothing, or nothing is recorded of the slot: then row
+// is nil, and whoever starts next takes the slot as it is found.
+func (k *SlotKeeper) leaveOut(
+	ctx context.Context, how LeftOutHow, to pglogrepl.LSN,
+) (row *registryRow, undo func(context.Context), err error) {
+	undo = func(context.Context) {}
+	row, err = k.Registry().load(ctx)
+	switch {
+	case err != nil || row == nil || row.Created == 0:
+		return nil, undo, err
+	case how == dropped || to > row.Confirmed:
+		undo, err = k.Registry().leaveOut(ctx, how, row.Confirmed, to)
+	}
+	return row, undo, err
+}
+
 // Advance moves the slot to an LSN, or to the end of the last transaction before it, and returns where it
-// stands then. The registry is told afterwards, so that the next start goes on there: a start in between
-// refuses, and states the gap. Retention leaves the rows of the gap alone, which are nowhere else.
+// stands then. The next start goes on there, says once what was left out, and how it is published.
 func (k *SlotKeeper) Advance(ctx context.Context, to pglogrepl.LSN) (reached pglogrepl.LSN, err error) {
 	s := k.server
+	row, undo, err := k.leaveOut(ctx, advanced, to)
+	if err != nil {
+		return 0, err
+	}
 	err = s.SQL.QueryRow(ctx, "SELECT end_lsn::text FROM pg_replication_slot_advance($1, $2::text::pg_lsn)",
 		s.cfg.Slot, to.String()).Scan(&reached)
 	if err != nil {
+		undo(ctx)
 		return 0, k.inUse("advance slot", err)
 	}
-	row, err := s.Registry().load(ctx)
-	if err != nil || row == nil || row.Created == 0 {
-		return reached, err // a slot of which nothing is recorded is taken as it is found
-	}
-	if err := s.Registry().uncover(ctx); err != nil {
-		return reached, err
+	if row == nil {
+		return reached, nil
 	}
 	return reached, s.Registry().Confirm(ctx, reached, row.Timeline, time.Time{})
 }

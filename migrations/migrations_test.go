@@ -42,7 +42,7 @@ func all() []string {
 	return []string{
 		"00001_outbox", "00002_streams", "00003_state_epoch", "00004_pause", "00005_replays", "00006_redriven",
 		"00007_retention", "00008_given_up", "00009_settled_at",
-		"00010_refused",
+		"00010_refused", "00011_left_out",
 	}
 }
 

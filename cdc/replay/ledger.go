@@ -140,10 +140,19 @@ func (l *Ledger) read(ctx context.Context, which string, args ...any) ([]Record,
 	return records, nil
 }
 
+// republished closes the gap that an operator has made, if the replay holds it.
+func (l *Ledger) republished(ctx context.Context, r *Record) error {
+	if r.Tables != nil || len(r.Selection.IDs) > 0 {
+		return nil
+	}
+	return cdc.RegistryOn(l.db, l.stream).Republished(ctx, r.Name, r.Selection.Since, r.Selection.Until)
+}
+
 // CoverAll says that every row that was there before the slot is published, so that retention may delete it in
-// its time.
+// its time, and nothing is left out any more.
 func (l *Ledger) CoverAll(ctx context.Context) error {
-	_, err := l.db.Exec(ctx, "UPDATE walrelay.streams SET covered_since = '-infinity' WHERE name = $1", l.stream)
+	_, err := l.db.Exec(ctx, "UPDATE walrelay.streams SET covered_since = '-infinity', left_out = NULL WHERE name = $1",
+		l.stream)
 	if err != nil {
 		return cdc.Diagnose(fmt.Errorf("record that all rows are covered: %w", err))
 	}

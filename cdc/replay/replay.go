@@ -68,8 +68,10 @@ func Run(ctx context.Context, cfg *Config, r *Record) error {
 		return err
 	}
 	run.record.State = Done
-	run.keep(ctx)
-	return run.keepErr
+	if run.keep(ctx); run.keepErr != nil {
+		return run.keepErr
+	}
+	return cfg.Ledger.republished(ctx, r)
 }
 
 // snapshot opens a connection that sees one state of the database.

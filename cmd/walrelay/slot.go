@@ -75,6 +75,9 @@ func (slotCreateCommand) Run(ctx context.Context, cmd *command) error {
 	if slot.Exists {
 		return fmt.Errorf("slot %q exists: `walrelay slot show` shows it, `walrelay run` goes on from it", slot.Name)
 	}
+	if err := accept(ctx, server.Registry()); err != nil {
+		return err
+	}
 	made, err := server.Register(ctx)
 	if err != nil {
 		return err
@@ -84,6 +87,23 @@ func (slotCreateCommand) Run(ctx context.Context, cmd *command) error {
 		"rows that are there are not\n"+
 		"the server keeps the write-ahead log from now on; next: walrelay run\n",
 		config.Stream, made.Epoch, config.Slot, made.Created)
+	if err != nil {
+		return err
+	}
+	return cmd.sayLeftOut(ctx, server.Registry())
+}
+
+// accept takes the command for the operator's word that a slot which was dropped by `walrelay slot drop` shall be
+// there again, under a new epoch.
+func accept(ctx context.Context, registry *cdc.Registry) error {
+	known, err := registry.Summary(ctx)
+	if cdc.Fatal(err) {
+		return nil // not registered: there is nothing to accept
+	}
+	if err != nil || known.LeftOut == nil || !known.LeftOut.Dropped() {
+		return err
+	}
+	_, err = registry.NewEpoch(ctx)
 	return err
 }
 

@@ -53,7 +53,7 @@ func (c slotDropCommand) Run(ctx context.Context, cmd *command) error {
 		if err := c.ask(cmd, config.Slot); err != nil {
 			return err
 		}
-		if err := keeper.Drop(ctx); err != nil {
+		if err := keeper.Drop(ctx, slot); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(cmd.stdout, "slot %s is dropped\n%s\n", config.Slot, consequence)
@@ -102,12 +102,25 @@ func (c slotAdvanceCommand) Run(ctx context.Context, cmd *command) error {
 		_, _ = fmt.Fprintf(cmd.stdout, "slot %s stands at %s\n"+
 			"the gap counts as accepted: the next start goes on from there; what is in it is only in the outbox table\n",
 			config.Slot, reached)
+		if err := cmd.sayLeftOut(ctx, keeper.Registry()); err != nil {
+			return err
+		}
 		if config.Delivery == cdc.ExactlyOnce {
 			_, _ = fmt.Fprintf(cmd.stdout, "before that, since the state in Kafka ends before the gap: "+
 				"walrelay stream new-epoch %s\n", config.Stream)
 		}
 		return nil
 	})
+}
+
+// sayLeftOut prints the command that closes a gap that was made on purpose, if there is one.
+func (c *command) sayLeftOut(ctx context.Context, registry *cdc.Registry) error {
+	known, err := registry.Summary(ctx)
+	if err != nil || known.LeftOut == nil {
+		return nil //nolint:nilerr // a stream that is not registered has none
+	}
+	_, err = fmt.Fprintf(c.stdout, "to publish it, once the stream runs: %s\n", known.LeftOut.Replay())
+	return err
 }
 
 // stateGap says what will not be streamed.

@@ -36,6 +36,12 @@ type statusView struct {
 	DeadLetters map[checkpoint.Action]int64 `json:"dead_letters,omitempty"`
 	Verdicts    map[string]string           `json:"verdicts,omitempty"` // not carried out yet, by position
 
+	// LeftOut is what an operator has left out on purpose, and Replay the command that publishes it.
+	LeftOut string `json:"left_out,omitempty"`
+	Replay  string `json:"replay,omitempty"`
+	// GivenUp is how the slot ended that kept more log than its budget.
+	GivenUp string `json:"given_up,omitempty"`
+
 	paused *cdc.Pause
 }
 
@@ -62,6 +68,12 @@ type holderView struct {
 
 func (v *statusView) register(known *cdc.Summary) {
 	v.Epoch, v.Delivery, v.DeadLetters, v.paused = known.Epoch, known.Delivery, known.DeadLetters, known.Pause
+	if known.LeftOut != nil {
+		v.LeftOut, v.Replay = known.LeftOut.String(), known.LeftOut.Replay()
+	}
+	if known.GivenUp != nil {
+		v.GivenUp = known.GivenUp.String()
+	}
 	v.Verdicts = make(map[string]string, len(known.Releases))
 	for position, verdict := range known.Releases {
 		v.Verdicts[position.String()] = string(verdict)
@@ -123,6 +135,8 @@ func (v *statusView) judge() {
 		v.State = "active"
 	case !v.Slot.Exists && v.Epoch == 0:
 		v.State, v.Reason = "new", "neither stream nor slot exist"
+	case !v.Slot.Exists && v.GivenUp != "":
+		v.State, v.Reason = "given up", v.GivenUp
 	case !v.Slot.Exists:
 		v.State, v.Reason = "without slot", "the slot does not exist"
 	default:
@@ -150,6 +164,9 @@ func (v *statusView) text() string {
 			s.Since.UTC().Format(time.RFC3339))
 	}
 	v.figures(line)
+	if v.LeftOut != "" {
+		line("left out", "%s; to publish them: %s", v.LeftOut, v.Replay)
+	}
 	for _, action := range slices.Sorted(maps.Keys(v.DeadLetters)) {
 		line("dead letters", "%d %s", v.DeadLetters[action], action)
 	}

@@ -77,6 +77,9 @@ func (c *streamShowCommand) Run(ctx context.Context, cmd *command) error {
 		line("confirmed", "%s, %d bytes behind", lag.ConfirmedFlush, lag.ConfirmedBytes)
 		line("retained", "%d bytes of write-ahead log", lag.RetainedBytes)
 		line("server time", "%s", lag.ServerTime.UTC().Format(time.RFC3339))
+		if known.LeftOut != nil {
+			line("left out", "%s; to publish them: %s", known.LeftOut, known.LeftOut.Replay())
+		}
 		for _, topic := range slices.Sorted(maps.Keys(known.Partitions)) {
 			line("topic", "%s, %d partitions", topic, known.Partitions[topic])
 		}
