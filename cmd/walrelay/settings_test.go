@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
+	"github.com/walrelay/walrelay/cdc/replay"
 	"github.com/walrelay/walrelay/sink"
 )
 
@@ -395,6 +397,24 @@ func TestSettings_TableColumns(t *testing.T) {
 	require.Equal(t, []string{"kind", "v"}, route)
 	require.Equal(t, before+` tables="B"."c":headers="","B"."c":key="subject","B"."c":{v}="version","public"."a":id="no"`,
 		s.routing())
+}
+
+// A table's own time column is that of retention, replays and partitions, and decides about no event.
+func TestSettings_TimeColumns(t *testing.T) {
+	t.Parallel()
+	var s Settings
+	s.RetentionColumn.Text = "created_at"
+	require.NoError(t, s.Tables.UnmarshalText([]byte(`a, "B".c`)))
+	before := s.routing()
+	require.NoError(t, s.TableColumns.UnmarshalText([]byte(`"B".c: retention=at`)))
+	require.Equal(t, before, s.routing())
+	tables := s.retentionConfig(zap.NewNop()).Tables
+	require.Equal(t, []string{"created_at", "at"}, []string{tables[0].Column, tables[1].Column})
+	var selection replay.Selection
+	s.timeColumns(&selection)
+	require.Equal(t, replay.Selection{TimeColumn: "created_at", TimeColumns: map[string]string{`"B".c`: "at"}}, selection)
+	require.NoError(t, s.TableColumns.UnmarshalText([]byte(`"B".c: retention=at, id=no`)))
+	require.Equal(t, before+` tables="B"."c":id="no"`, s.routing())
 }
 
 // Tables may have templates of their own for topic and key, in place of those that all have.
