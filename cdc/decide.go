@@ -92,7 +92,8 @@ func (f *facts) decide() (action, error) {
 	case !f.slot.Exists && f.row.LeftOut != nil && f.row.LeftOut.How == dropped:
 		return 0, &FatalError{
 			Object: quoted("slot", f.slot.Name), Problem: "is gone: " + f.row.LeftOut.String(),
-			Remedy: "run `walrelay slot create`, which prints the `walrelay replay` that publishes these rows, and start walrelay",
+			Remedy: "run `walrelay slot create`, which prints the `walrelay replay` that publishes these rows, and start " +
+				"walrelay",
 		}
 	case !f.slot.Exists && f.row.GivenUp != nil:
 		return 0, &FatalError{

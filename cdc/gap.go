@@ -106,7 +106,7 @@ func (k *SlotKeeper) Consequence(ctx context.Context) (string, error) {
 	if row == nil || row.Created == 0 {
 		return "nothing is recorded of the slot, so the next start creates it again and goes on without a word", nil
 	}
-	return "the next start refuses, and states this gap, until it is dealt with: run `walrelay slot create`, or `walrelay " +
-		"stream new-epoch " + k.server.cfg.Stream + "` and let the start create the slot; start walrelay, and then publish the " +
-		"rows of the gap again: `walrelay replay --since " + row.gapSince() + "`", nil
+	return "the next start refuses, and states this gap, until it is dealt with: run `walrelay slot create`, or " +
+		"`walrelay stream new-epoch " + k.server.cfg.Stream + "` and let the start create the slot; start walrelay, and " +
+		"then publish the rows of the gap again: `walrelay replay --since " + row.gapSince() + "`", nil
 }

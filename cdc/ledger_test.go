@@ -96,7 +96,9 @@ func TestRegistry_Refused(t *testing.T) {
 		}
 		require.NoError(t, r.RecordRefused(ctx, nil))
 		require.NoError(t, r.RecordPoison(ctx, []checkpoint.Poison{met}, false))
-		all := []checkpoint.Poison{refused("1", "a"), refused("2", "a"), refused("", "a"), refused("2", "a"), refused("3", "a")}
+		all := []checkpoint.Poison{
+			refused("1", "a"), refused("2", "a"), refused("", "a"), refused("2", "a"), refused("3", "a"),
+		}
 		require.NoError(t, r.RecordRefused(ctx, all))
 		require.NoError(t, r.RecordRefused(ctx, []checkpoint.Poison{refused("1", "b"), refused("3", "b")}))
 		require.ElementsMatch(t, []string{"1 1 unfit met", "0 2 refused a", "0 3 refused b"}, letters())

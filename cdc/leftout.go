@@ -37,8 +37,8 @@ func (l *LeftOut) String() string {
 	if l.How == advanced {
 		command = "advance"
 	}
-	return fmt.Sprintf("rows committed between %s and %s are not streamed: role %q left them out with `walrelay slot %s` at %s",
-		pglogrepl.LSN(l.From), pglogrepl.LSN(l.To), l.By, command, l.At.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("rows committed between %s and %s are not streamed: role %q left them out with `walrelay slot %s` "+
+		"at %s", pglogrepl.LSN(l.From), pglogrepl.LSN(l.To), l.By, command, l.At.UTC().Format(time.RFC3339))
 }
 
 // Dropped says that the slot was dropped, and is not there again.
@@ -61,8 +61,8 @@ type GivenUp struct {
 
 // String says what became of the slot, and what is missing.
 func (g *GivenUp) String() string {
-	return fmt.Sprintf("the slot was dropped at %s, since it kept %d bytes of write-ahead log, more than WALRELAY_WAL_BUDGET "+
-		"allowed; %s, that is from %s on", g.At.UTC().Format(time.RFC3339), g.Retained,
+	return fmt.Sprintf("the slot was dropped at %s, since it kept %d bytes of write-ahead log, more than "+
+		"WALRELAY_WAL_BUDGET allowed; %s, that is from %s on", g.At.UTC().Format(time.RFC3339), g.Retained,
 		gapBetween(pglogrepl.LSN(g.Confirmed), pglogrepl.LSN(g.Until)), g.Since.UTC().Format(time.RFC3339))
 }
 
@@ -113,8 +113,8 @@ func (r *Registry) nameLeftOut(ctx context.Context) error {
 		WHERE name = $1 AND left_out IS NOT NULL`, r.stream)
 }
 
-// Republished forgets what was left out, if the replay of that name, which is done, has published all of it: it was begun
-// afterwards, over all tables, and its range (a zero time is no bound) holds the gap.
+// Republished forgets what was left out, if the replay of that name, which is done, has published all of it: it was
+// begun afterwards, over all tables, and its range (a zero time is no bound) holds the gap.
 func (r *Registry) Republished(ctx context.Context, replay string, since, until time.Time) error {
 	return r.exec(ctx, "record what is published again", `
 		UPDATE walrelay.streams s SET left_out = NULL, updated_at = now()

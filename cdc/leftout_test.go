@@ -168,7 +168,8 @@ func TestLeftOut_GivenUp(t *testing.T) {
 	db.Exec(t, "SELECT pg_drop_replication_slot($1)", cfg.Slot)
 	_, err := dial(t, cfg).Register(t.Context())
 	for _, part := range []string{
-		"is gone: the slot was dropped at 20", "since it kept 42 bytes", "WALRELAY_WAL_BUDGET", "walrelay stream new-epoch orders",
+		"is gone: the slot was dropped at 20", "since it kept 42 bytes", "WALRELAY_WAL_BUDGET",
+		"walrelay stream new-epoch orders",
 	} {
 		require.ErrorContains(t, err, part)
 	}

@@ -95,8 +95,8 @@ func TestToken_IsReadAtEachRequest(t *testing.T) {
 	require.Zero(t, logs.Len())
 
 	present, fault = "", errors.New("no such file")
-	for _, any := range []string{token, "another-horse-battery", ""} {
-		require.Equal(t, http.StatusUnauthorized, status(any))
+	for _, offered := range []string{token, "another-horse-battery", ""} {
+		require.Equal(t, http.StatusUnauthorized, status(offered))
 	}
 	require.Equal(t, 1, logs.FilterField(zap.Error(fault)).Len(), "once")
 	present, fault = token, nil

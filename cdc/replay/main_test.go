@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -162,9 +163,9 @@ func (b *brokers) Full() { b.Flush() }
 
 // Flush acknowledges what waits, the latest first, since brokers know no order among partitions.
 func (b *brokers) Flush() {
-	for i := len(b.waiting) - 1; i >= 0; i-- {
+	for i, seq := range slices.Backward(b.waiting) {
 		b.acked = append(b.acked, b.ids[i])
-		b.mailbox.Settle(b.waiting[i : i+1])
+		b.mailbox.Settle([]uint64{seq})
 		if b.failing--; b.failing == 0 {
 			b.mailbox.Fail(errRun)
 			break

@@ -26,8 +26,9 @@ type Config struct {
 	// Skip says that the stream's policy is to drop what cannot be delivered: it is recorded as skipped, and not as
 	// refused.
 	Skip bool
-	// Refused is told of each row that cannot be delivered, with the position under which the ledger gets it. Progress is told now and then; total is the
-	// planner's estimate. Trouble is told why publishing does not go on. All on Run's goroutine.
+	// Refused is told of each row that cannot be delivered, with the position under which the ledger gets it.
+	// Progress is told now and then; total is the planner's estimate. Trouble is told why publishing does not go on.
+	// All on Run's goroutine.
 	Refused  func(checkpoint.Poison)
 	Progress func(done, total int64)
 	Trouble  func(error)

@@ -40,8 +40,8 @@ func TestRun_Selections(t *testing.T) {
 		f := newFixture(t, major)
 		f.cfg.Window.Events = 1 // so that they are acknowledged in the order of publishing
 		f.fill(5)
-		f.db.Exec(t, `INSERT INTO public.audit VALUES ('b', 'k', 'p', '2026-01-01 00:02'), ('a', 'k', 'p', '2026-01-01 00:03'),
-			('2', 'k', 'p', NULL)`)
+		f.db.Exec(t, `INSERT INTO public.audit VALUES ('b', 'k', 'p', '2026-01-01 00:02'),
+			('a', 'k', 'p', '2026-01-01 00:03'), ('2', 'k', 'p', NULL)`)
 		at := func(minute int) time.Time { return time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC) }
 		for name, test := range map[string]struct {
 			selection Selection
@@ -71,7 +71,8 @@ func TestRun_Selections(t *testing.T) {
 func TestRun_Timestamps(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 18)
-	f.db.Exec(t, "INSERT INTO public.events VALUES (1, 'k', 'p', '2026-01-01'), (2, 'k', 'p', '2199-01-01'), (3, 'k', 'p', NULL)")
+	f.db.Exec(t, `INSERT INTO public.events VALUES (1, 'k', 'p', '2026-01-01'), (2, 'k', 'p', '2199-01-01'),
+		(3, 'k', 'p', NULL)`)
 	b := &brokers{}
 	require.NoError(t, f.run(t.Context(), f.begin("all", Selection{All: true}), b))
 	require.Equal(t, []string{"", "2026-01-01 00:00:00+00", ""}, b.stamps, "rows without a time come first")
@@ -112,7 +113,7 @@ func TestRun_Resumed(t *testing.T) {
 
 		third := &brokers{}
 		require.NoError(t, f.run(t.Context(), f.find("long"), third))
-		require.ElementsMatch(t, append(numbers(reached, rows), "last"), third.acked, "the last row comes again, and none before")
+		require.ElementsMatch(t, append(numbers(reached, rows), "last"), third.acked, "the last row again, and none before")
 		require.Equal(t, Done, f.find("long").State)
 	})
 }
@@ -193,7 +194,8 @@ func TestRun_Rate(t *testing.T) {
 	f := newFixture(t, 18)
 	f.fill(40)
 	began := time.Now()
-	require.NoError(t, f.run(t.Context(), f.begin("slow", Selection{All: true}), &brokers{}, func(c *Config) { c.Rate = 100 }))
+	r := f.begin("slow", Selection{All: true})
+	require.NoError(t, f.run(t.Context(), r, &brokers{}, func(c *Config) { c.Rate = 100 }))
 	require.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond)
 }
 
@@ -253,9 +255,10 @@ func TestRun_Refuses(t *testing.T) {
 	f.fill(1)
 	r := f.begin("gone", Selection{All: true})
 	r.AtTable, r.AtValue = "public.other", "1"
-	require.ErrorContains(t, f.run(t.Context(), r, &brokers{}), "came to table public.other, which is not configured any more")
+	require.ErrorContains(t, f.run(t.Context(), r, &brokers{}), "came to table public.other, which is not configured")
 	r = f.begin("column", Selection{Since: time.Now(), TimeColumn: "none"})
 	require.ErrorContains(t, f.run(t.Context(), r, &brokers{}), `has no column "none"`)
 	f.cfg.Mappings[0].ID = "missing"
-	require.ErrorContains(t, f.run(t.Context(), f.begin("id", Selection{All: true}), &brokers{}), `has no column "missing"`)
+	r = f.begin("id", Selection{All: true})
+	require.ErrorContains(t, f.run(t.Context(), r, &brokers{}), `has no column "missing"`)
 }

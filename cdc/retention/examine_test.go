@@ -59,7 +59,8 @@ func TestExamine_Partitions(t *testing.T) {
 		for _, kind := range []string{"timestamptz", "date"} {
 			t.Run(kind, func(t *testing.T) {
 				f := newFixture(t, major, timed(kind))
-				f.db.Exec(t, "CREATE TABLE public.events_next PARTITION OF public.events FOR VALUES FROM ('2099-01-01') TO ('2100-01-01')")
+				f.db.Exec(t, `CREATE TABLE public.events_next PARTITION OF public.events
+					FOR VALUES FROM ('2099-01-01') TO ('2100-01-01')`)
 				check := func(level cdc.Level, part string) {
 					t.Helper()
 					finding := f.examined("")["partitions"]

@@ -187,15 +187,19 @@ func (k *Keeper) finish(ctx context.Context, stream Stream, t *table, since stri
 
 // record replaces the list of detached partitions.
 func (k *Keeper) record(ctx context.Context, all []detached) error {
-	dropped := 0
-	for i := len(all) - 1; i >= 0; i-- {
-		if !all[i].Dropped {
-			continue
-		}
-		if dropped++; dropped > remembered {
-			all = slices.Delete(all, i, i+1)
+	surplus := -remembered
+	for i := range all {
+		if all[i].Dropped {
+			surplus++
 		}
 	}
+	all = slices.DeleteFunc(all, func(p detached) bool {
+		if !p.Dropped || surplus <= 0 {
+			return false
+		}
+		surplus--
+		return true
+	})
 	_, err := k.conn.Exec(ctx, "UPDATE walrelay.streams SET detached = $2, updated_at = now() WHERE name = $1",
 		k.cfg.Stream, all)
 	if err != nil {

@@ -96,7 +96,7 @@ func (s *Settings) adminToken() func() (string, error) {
 	return func() (string, error) {
 		text, err := read()
 		if err == nil && !bearerToken.MatchString(text) {
-			err = fmt.Errorf("%s=%s must hold %s", s.AdminTokenFile.variable, s.AdminTokenFile.Text, bearerRule)
+			err = fmt.Errorf("%s=%s must hold %s", s.AdminTokenFile.variable, s.AdminTokenFile.Text, adminRule)
 		}
 		return text, err
 	}

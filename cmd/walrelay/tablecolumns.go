@@ -148,7 +148,8 @@ func (s *Settings) columnFault(part, column string, route []string) error {
 	switch {
 	case !known && !field && part != partRetention:
 		return fmt.Errorf("must name parts of an event (id, key, payload, type, headers, timestamp, traceparent, "+
-			"tracestate, tracingspancontext), retention, key_template, topic, or, without a topic, fields of %s in braces, not %q",
+			"tracestate, tracingspancontext), retention, key_template, topic, or, without a topic, fields of %s in braces, "+
+			"not %q",
 			s.Topic.variable, part)
 	case column == "" && (field || part == partRetention || part == "id" || part == "key" || part == "payload"):
 		return fmt.Errorf("must name a column for %s", part)

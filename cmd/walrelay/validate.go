@@ -198,11 +198,12 @@ func (s *Settings) checkOperation(f *faults) {
 		f.check(err == nil, &s.AdminAddr.input, "must be host:port or :port, or empty for no admin server")
 	}
 	f.check(s.AdminToken.Reveal() == "" || bearerToken.MatchString(s.AdminToken.Reveal()), &s.AdminToken.input,
-		"must be %s", bearerRule)
+		"must be %s", adminRule)
 	f.check(s.ProgressTimeout.Value > 0, &s.ProgressTimeout.input, "must be more than 0s")
 }
 
-const bearerRule = "at least 16 of letters, digits and -._~+/="
+// adminRule is what bearerToken asks for.
+const adminRule = "at least 16 of letters, digits and -._~+/="
 
 // bearerToken has the characters that a header may carry, by RFC 6750, section 2.1.
 var bearerToken = regexp.MustCompile(`^[A-Za-z0-9._~+/=-]{16,}$`)
