@@ -55,8 +55,9 @@ func (s *states) find(ctx context.Context, recorded int32) (*topicInfo, error) {
 	name := k.cfg.StateTopic
 	info, err := k.lookout.require(ctx, name)
 	for attempt := 1; absent(err); attempt++ {
+		created := errors.Is(err, errCreated) // and logged, since missing topics are created anyway
 		err = k.admin.create(ctx, name, k.newTopic(name), k.cfg.replicaWait())
-		if attempt == 1 && err == nil {
+		if attempt == 1 && err == nil && !created {
 			k.log.Info("topic created", zap.String("topic", name))
 		}
 		if err != nil && !errors.Is(err, sarama.ErrNotController) {

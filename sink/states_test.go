@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/zap"
+	logs "go.uber.org/zap/zaptest/observer"
 
 	"github.com/walrelay/walrelay/checkpoint"
 )
@@ -253,10 +255,17 @@ func TestStates_MorePartitions(t *testing.T) {
 
 func TestStates_TopicIsCreated(t *testing.T) {
 	t.Parallel()
-	c := fakeKafka(t, kfake.SeedTopics(1, "orders"))
-	begun(t, c)
-	require.Len(t, c.PartitionInfos("states"), statePartitions)
-	require.Equal(t, "compact", *c.TopicInfo("states").Configs["cleanup.policy"])
+	for _, others := range []bool{false, true} {
+		c := fakeKafka(t, kfake.SeedTopics(1, "orders"))
+		core, lines := logs.New(zap.InfoLevel)
+		begin(t, start(t, c.ListenAddrs(), func(c *Config) {
+			exactly(c)
+			c.CreateTopics, c.Logger = others, zap.New(core)
+		}), checkpoint.Run{Line: line()})
+		require.Len(t, c.PartitionInfos("states"), statePartitions)
+		require.Equal(t, "compact", *c.TopicInfo("states").Configs["cleanup.policy"])
+		require.Len(t, lines.FilterMessage("topic created").All(), 1)
+	}
 }
 
 // Without the right to create or to read it, the error names the topic and the right.
