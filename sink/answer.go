@@ -44,6 +44,8 @@ func (k *Kafka) answer(req *request, res *sarama.ProduceResponse, err error) {
 				leader.knock() // it waited for what the partition's former leader owed
 			}
 		}
+	} else {
+		abandon(req.batches)
 	}
 	k.mu.Unlock()
 	s.knock()
@@ -77,25 +79,31 @@ func (k *Kafka) answerBatch(p *partition, b *batch, block *sarama.ProduceRespons
 	p.answered(b)
 	switch {
 	case err != nil:
+		b.span.retried(kindOf(err), err.Error())
 		p.fail(b, nil, true)
 	case block == nil:
+		b.span.retried(kindOf(errNoAnswer), errNoAnswer.Error())
 		k.hold(p.topic, &p.held, errNoAnswer)
 		p.fail(b, nil, true)
 	default:
 		v := classify(block.Err)
 		switch v.class {
 		case acked:
+			b.span.acked(block.Offset, k.tx != nil)
 			k.unhold(p.topic, &p.held)
 			p.proven, p.attempts = b.youngest(now()), 0
 			k.unmute(p)
 			return true
 		case order:
 			if !p.behindUnresolved(b) {
+				b.span.failed(kindOfAnswer(block.Err), v.reason)
 				k.fail(fmt.Errorf("produce to %s: %w (%s)", p, block.Err, v.reason))
 				return false
 			}
+			b.span.retried(kindOfAnswer(block.Err), v.reason)
 			p.fail(b, nil, false)
 		case retry:
+			b.span.retried(kindOfAnswer(block.Err), v.reason)
 			k.hold(p.topic, &p.held, fmt.Errorf("%w (%s)", block.Err, v.reason))
 			k.lookout.refresh()
 			p.fail(b, nil, v.ambiguous)
@@ -104,6 +112,7 @@ func (k *Kafka) answerBatch(p *partition, b *batch, block *sarama.ProduceRespons
 				p.topic.doubted = true // its limit may have been lowered
 				k.lookout.refresh()
 			}
+			b.span.failed(errorPoison, v.reason)
 			refusal := newRefusal(block, v.reason, len(b.entries))
 			if k.tx != nil {
 				k.suspect(p, b, refusal)
@@ -111,6 +120,7 @@ func (k *Kafka) answerBatch(p *partition, b *batch, block *sarama.ProduceRespons
 			}
 			p.fail(b, refusal, false)
 		case rewind:
+			b.span.failed(kindOfAnswer(block.Err), v.reason)
 			k.fail(fmt.Errorf("produce to %s: %w (%s)", p, block.Err, v.reason))
 			return false
 		}
@@ -146,6 +156,7 @@ func (k *Kafka) report(req *request) {
 		if d.batch.state {
 			continue
 		}
+		d.batch.span.settled()
 		req.seqs, req.commits = req.seqs[:0], req.commits[:0]
 		for i := range d.batch.entries {
 			e := &d.batch.entries[i]

@@ -29,6 +29,7 @@ type batch struct {
 	order     uint64   // grows with every sending
 	state     bool     // holds the state record of a transaction, which has no headers
 	refused   *refusal // the broker's answer to the last attempt, nil unless a record is to blame
+	span      *span    // from the first sending on; nil without tracing
 }
 
 // entry is one record. Its bytes lie in the batch's buffer from off on, in the order id, key, value,

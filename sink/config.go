@@ -61,6 +61,7 @@ type Config struct {
 	MissingAfter  time.Duration // a topic missing for so long is subject to the poison policy, unless that is Stop
 	MetadataEvery time.Duration // refresh of leaders and partition counts while nothing fails
 
+	Tracing  *Tracing // nil: none
 	Logger   *zap.Logger
 	Observer Observer
 	// Now is the database server's clock, in which commit times are given. Safe for concurrent use.

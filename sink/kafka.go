@@ -23,6 +23,7 @@ type Kafka struct {
 	shaper   *shaper // nil: none; guarded by mu
 	admin    *admin
 	lookout  *lookout
+	tracer   *tracer // nil: none
 
 	ready chan struct{} // closed once Run has set up conf and group
 	conf  *sarama.Config
@@ -71,6 +72,7 @@ func New(cfg Config) (*Kafka, error) {
 		topics: map[string]*topic{}, senders: map[int32]*sender{},
 		condemned: map[checkpoint.Position]refused{}, suspects: map[checkpoint.Position]bool{},
 	}
+	k.tracer = newTracer(&k.cfg)
 	k.trouble = newTrouble(k.log)
 	k.admin = newAdmin(cfg.Brokers)
 	k.lookout = newLookout(k)
@@ -102,6 +104,9 @@ func (k *Kafka) Run(ctx context.Context) error {
 	}
 	close(k.ready)
 	err = k.group.Wait()
+	k.mu.Lock()
+	k.abandoned()
+	k.mu.Unlock()
 	for _, l := range links {
 		l.close()
 	}

@@ -141,11 +141,14 @@ func (k *Kafka) isolate(p *partition, refused *batch) {
 
 	queue := p.queue
 	p.queue = nil
-	for _, b := range queue {
+	for i, b := range queue {
 		if b != refused {
 			p.queue = append(p.queue, b)
 		} else if k.takeApart(p, b) {
 			p.open = nil // what follows the stuck record comes again in another run
+			for _, b := range queue[i+1:] {
+				b.span.failed(errorAbandoned, "a record before it cannot be delivered")
+			}
 			return
 		}
 	}
@@ -251,6 +254,11 @@ func (k *Kafka) divert(p *partition) {
 			} else {
 				rest.add(e, c)
 			}
+		}
+		if len(rest.entries) == len(b.entries) {
+			rest.span, b.span = b.span, nil
+		} else {
+			b.span.failed(errorPoison, reasonFollows)
 		}
 		k.release(b)
 		if len(rest.entries) > 0 {

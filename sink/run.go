@@ -134,6 +134,7 @@ func (k *Kafka) endRun(ctx context.Context) error {
 		k.run.cancel(errRunEnded)
 	}
 	k.run = nil
+	k.abandoned()
 	k.topics = map[string]*topic{}
 	clear(k.trouble.present)
 	for _, s := range k.senders {

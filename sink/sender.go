@@ -233,6 +233,7 @@ func (s *sender) produce(req *request, id producerID) {
 	s.enc.reset()
 	for i, b := range req.batches {
 		p := req.parts[i]
+		s.k.tracer.sending(s.k.ctx, p, b, s.broker.Addr())
 		pr.AddBatch(p.topic.name, p.id, s.enc.encode(b, id, s.k.tx != nil))
 	}
 	err := s.broker.AsyncProduce(pr, func(res *sarama.ProduceResponse, err error) { s.k.answer(req, res, err) })

@@ -226,6 +226,9 @@ func (t *transactor) deliver(ctx context.Context, tx *transaction) {
 	}
 	k.mu.Lock()
 	for _, d := range done {
+		if err != nil {
+			d.batch.span.failed(errorAbandoned, "its transaction was not committed: "+err.Error())
+		}
 		k.release(d.batch)
 	}
 	if err == nil && k.run == tx.run {
@@ -272,6 +275,7 @@ func (t *transactor) acknowledged(tx *transaction) bool {
 // with mu held.
 func (t *transactor) acked(d settled) {
 	if !t.open {
+		d.batch.span.failed(errorAbandoned, "its transaction was given up")
 		return
 	}
 	t.done = append(t.done, d)
