@@ -19,7 +19,7 @@ var exceptions = map[string]string{
 	"docs/patterns/inbox.md#*: sql *":       "kit/docs_test.go runs it, with arguments, on every major",
 	"docs/patterns/outbox.md#*: sql *":      "kit/docs_test.go runs it, with arguments, on every major",
 
-	"docs/patterns/outbox.md#causes-and-traces: go otel.GetTextMapPropagator": "this module does not need OpenTelemetry",
+	"docs/patterns/outbox.md#causes-and-traces: go otel.GetTextMapPropagator": "kit needs no OpenTelemetry",
 	"examples/payments/README.md#by-hand: sh psql":                            "make payments does and judges it all",
 	"docs/operations.md#looking-at-a-stream: sh walrelay tail":                "it waits for events: e2e/tail_test.go",
 	"docs/operations.md#before-the-first-start: sql GRANT rds_replication":    "the role is that of RDS",

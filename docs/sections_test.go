@@ -3,8 +3,11 @@ package docs_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -102,6 +105,30 @@ func exactlyOnce(t *testing.T, w *world) {
 	w.stop(t)
 }
 
+// collected has a collector at $COLLECTOR.
+func collected(t *testing.T, w *world) {
+	w.posted = make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case w.posted <- r.URL.Path:
+		default:
+		}
+	}))
+	t.Cleanup(server.Close)
+	w.env["COLLECTOR"] = server.Listener.Addr().String()
+}
+
+// traced expects that it gets spans.
+func traced(t *testing.T, w *world) {
+	delivers(t, w)
+	select {
+	case path := <-w.posted:
+		require.Equal(t, "/v1/traces", path)
+	case <-time.After(wait):
+		require.Fail(t, "no span came")
+	}
+}
+
 // needed is by page and anchor.
 var needed = map[string]needs{
 	"docs/guarantees.md#nothing-is-skipped-silently": {
@@ -118,6 +145,9 @@ var needed = map[string]needs{
 			running(t, w)
 		},
 		then: func(t *testing.T, w *world) { require.Contains(t, w.output, `"state": "streaming"`) },
+	},
+	"docs/operations.md#tracing": {
+		given: collected, replace: map[string]string{"collector.example.com:4318": "$COLLECTOR"}, then: traced,
 	},
 	"docs/operations.md#alerts":               {given: running},
 	"docs/operations.md#walrelaynotstreaming": {given: sessions, replace: map[string]string{"PID": "$PID"}},

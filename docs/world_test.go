@@ -43,6 +43,7 @@ type world struct {
 	env     map[string]string // of the section's shell
 	output  string            // of its last step
 	state   string            // directory of the shims
+	posted  chan string       // paths that its collector was asked for
 }
 
 func newWorld(t *testing.T) *world {

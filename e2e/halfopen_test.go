@@ -181,13 +181,7 @@ func (s *setup) freezeQueries() {
 // the broker's name, and neither the process nor the connection to PostgreSQL suffers.
 func TestHalfOpen_Kafka(t *testing.T) {
 	t.Parallel()
-	var way *wire
-	cluster := testenv.StartKafka(t, testenv.KafkaConfig{Listener: &testenv.Listener{
-		Protocol: "PLAINTEXT", Advertise: func(_ int, addr string) string {
-			way = newWire(t, addr)
-			return way.Listen
-		},
-	}})
+	cluster, way := wiredKafka(t)
 	testenv.ForMajors(t, func(t *testing.T, major int) {
 		for name, streams := range directions() {
 			t.Run(name, func(t *testing.T) { // one after the other, since they share the way
@@ -220,6 +214,18 @@ func TestHalfOpen_Kafka(t *testing.T) {
 			})
 		}
 	})
+}
+
+// wiredKafka is a broker, and the only way to it for those who take its listener's address.
+func wiredKafka(t *testing.T) (cluster *testenv.Cluster, way *wire) {
+	t.Helper()
+	cluster = testenv.StartKafka(t, testenv.KafkaConfig{Listener: &testenv.Listener{
+		Protocol: "PLAINTEXT", Advertise: func(_ int, addr string) string {
+			way = newWire(t, addr)
+			return way.Listen
+		},
+	}})
+	return cluster, way
 }
 
 // alive requires that nobody would restart the process.

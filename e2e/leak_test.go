@@ -31,7 +31,8 @@ func forms(text string) []string {
 func (l *locked) secrets(t *testing.T) (all []string) {
 	t.Helper()
 	for _, mark := range []string{
-		"s3cr3t", databasePassword, brokerPassword, clientSecret, leakToken, payloadMark, keyMark, headerMark, aggregateMark,
+		"s3cr3t", databasePassword, brokerPassword, clientSecret, leakToken, collectorSecret,
+		payloadMark, keyMark, headerMark, aggregateMark,
 	} {
 		all = append(all, forms(mark)...)
 	}
@@ -85,8 +86,8 @@ func marked(r row) row {
 	return r
 }
 
-// Whatever goes well or wrong: no log line at the level debug, no metric, page, command or error shows a secret or a
-// part of an event.
+// Whatever goes well or wrong: no log line at the level debug, no metric, span, page, command or error shows a secret
+// or a part of an event.
 func TestSecurity_Leaks(t *testing.T) {
 	t.Parallel()
 	l := newLocked(t)
@@ -173,6 +174,7 @@ func TestSecurity_Leaks(t *testing.T) {
 	for _, test := range scenarios {
 		t.Run(test.name, func(t *testing.T) {
 			s := l.loaded(t, server)
+			spans := newCollector(t, s)
 			for name, value := range test.env {
 				s.set("WALRELAY_"+name, value)
 			}
@@ -186,6 +188,9 @@ func TestSecurity_Leaks(t *testing.T) {
 			}
 			s.insertRow(2, marked(row{}))
 			s.ready(test.code, test.parts...)
+			if test.code == 200 {
+				require.Eventually(t, func() bool { return len(spans.received()) > 0 }, wait, tick)
+			}
 			texts = append(texts, s.observe()...)
 			for _, command := range []string{"config", "migrate status", "stream show", "doctor", "doctor --json"} {
 				texts = append(texts, s.says(strings.Fields(command)...))
@@ -196,6 +201,7 @@ func TestSecurity_Leaks(t *testing.T) {
 			require.NoError(t, s.db.QueryRow(t, "SELECT coalesce(string_agg(d::text, ' '), '') FROM walrelay.dead_letters d").
 				Scan(&ledger))
 			texts = append(texts, relay.Log(), ledger)
+			texts = append(texts, spans.sent()...)
 			for _, secret := range l.secrets(t) {
 				for _, text := range texts {
 					require.NotContains(t, text, secret)

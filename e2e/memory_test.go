@@ -121,6 +121,34 @@ func TestMemory_Replay(t *testing.T) {
 	}
 }
 
+// Spans are bounded too: with every row in a trace of its own, a collector that takes them and one that never answers.
+func TestMemory_Tracing(t *testing.T) {
+	t.Parallel()
+	rows := fromEnv(t, "WALRELAY_E2E_ROWS", 300_000)
+	for name, answers := range map[string]bool{"the collector takes them": true, "the collector hangs": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newSetup(t, testenv.Postgres(t, lastMajor()), testenv.Kafka(t), 3)
+			s.db.Exec(t, `ALTER TABLE public.outbox ADD traceparent text
+				DEFAULT '00-' || md5(random()::text) || '-' || left(md5(random()::text), 16) || '-01'`)
+			c := newCollector(t, s)
+			s.set("OTEL_BSP_SCHEDULE_DELAY", "") // the default
+			if !answers {
+				s.set("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+silence(t))
+			}
+			relay := s.relay()
+			s.bulk(rows, 1000, "")
+			s.counts(rows)
+			lost := s.metric("walrelay_spans_lost_total", `reason="queue"`)
+			s.withinMemory(relay)
+			s.stop(relay)
+			t.Logf("%d spans exported, %.0f found the queue full", len(c.received()), lost)
+			if answers {
+				require.Equal(t, rows, messages(c.received()))
+			}
+		})
+	}
+}
+
 // bulk commits one transaction of n rows, whose payload says which number each has.
 func (s *setup) bulk(n, keys int, filling string) {
 	s.t.Helper()

@@ -197,6 +197,20 @@ func TestMetrics_Retention(t *testing.T) {
 	}
 }
 
+// Without tracing there is nothing of spans.
+func TestMetrics_Spans(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	require.NotContains(t, f.scrape(t), "walrelay_spans_exported_total")
+	status := streaming()
+	status.Spans = &Spans{Exported: 5, Failed: 3, Dropped: 2}
+	f.status.Store(&status)
+	samples := f.scrape(t)
+	require.Equal(t, "5", samples["walrelay_spans_exported_total"])
+	require.Equal(t, "3", samples[`walrelay_spans_lost_total{reason="export"}`])
+	require.Equal(t, "2", samples[`walrelay_spans_lost_total{reason="queue"}`])
+}
+
 func TestMetrics_LagWaitsNoLongerThanASecond(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -221,6 +235,7 @@ func TestMetrics_Lint(t *testing.T) {
 	status := streaming()
 	status.Troubles = []Trouble{{Object: "topic orders", Since: noon(), Kind: "missing", Reason: "no such topic"}}
 	status.Retention, status.WALBudget = &Retention{Oldest: noon(), LastRun: noon()}, 1
+	status.Spans = &Spans{}
 	f.status.Store(&status)
 	gatherer, err := f.gatherer(t.Context())
 	require.NoError(t, err)

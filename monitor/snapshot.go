@@ -25,6 +25,7 @@ func (s snapshot) Collect(ch chan<- prometheus.Metric) {
 	s.collectStream(m)
 	s.collectTotals(m)
 	s.collectRetention(m)
+	s.collectSpans(m)
 	if s.lag != nil {
 		s.collectLag(m)
 	}
@@ -104,6 +105,18 @@ func (s snapshot) collectRetention(m metrics) {
 	m.age("walrelay_retention_oldest_row_seconds",
 		"Age of the oldest row; absent when no index on the column tells it, or there is none.",
 		s.now.Add(s.status.ClockOffset), r.Oldest)
+}
+
+// collectSpans sends nothing without tracing.
+func (s snapshot) collectSpans(m metrics) {
+	spans := s.status.Spans
+	if spans == nil {
+		return
+	}
+	m.counter("walrelay_spans_exported_total", "Spans that the collector took.", spans.Exported)
+	m.counters("walrelay_spans_lost_total",
+		"Spans that were lost: the export failed, or the queue was full since it was too slow.",
+		"reason", map[string]uint64{"export": spans.Failed, "queue": spans.Dropped})
 }
 
 func (s snapshot) collectLag(m metrics) {

@@ -85,6 +85,8 @@ type Status struct {
 	OverBudget bool `json:"over_wal_budget,omitempty"`
 	// Retention is nil when it is off.
 	Retention *Retention `json:"retention,omitempty"`
+	// Spans is nil when there is no tracing.
+	Spans *Spans `json:"spans,omitempty"`
 }
 
 // Retention is what was deleted of the outbox tables since the process started.
@@ -100,6 +102,13 @@ type Retention struct {
 
 	LastError   string    `json:"last_error,omitempty"` // empty once a run went through again
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+}
+
+// Spans is what became of the spans of batches since the process started.
+type Spans struct {
+	Exported uint64 `json:"exported"`
+	Failed   uint64 `json:"failed"`  // the collector did not take them
+	Dropped  uint64 `json:"dropped"` // it was too slow for all of them
 }
 
 // Trouble is a topic or broker that cannot be worked with at present.

@@ -16,6 +16,7 @@ type backfill struct {
 	settings *Settings
 	config   cdc.Config
 	log      *zap.Logger
+	tracing  *sink.Tracing // nil: none
 }
 
 var _ cdc.Backfill = (*backfill)(nil)
@@ -51,7 +52,7 @@ func (b *backfill) Run(ctx context.Context, snapshot string, progress func(done,
 		if err != nil || record == nil || record.State == replay.Done { // another process was faster
 			return err
 		}
-		kafka, err := b.settings.replaySink(backfillName, b.log)
+		kafka, err := b.settings.replaySink(backfillName, b.log, b.tracing)
 		if err != nil {
 			return err
 		}

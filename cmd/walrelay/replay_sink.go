@@ -17,7 +17,7 @@ import (
 func (c *command) withReplaySink(
 	ctx context.Context, name string, log *zap.Logger, use func(context.Context, *sink.Kafka) error,
 ) error {
-	kafka, err := c.settings.replaySink(name, log)
+	kafka, err := c.settings.replaySink(name, log, nil)
 	if err != nil {
 		return err
 	}
@@ -28,11 +28,12 @@ func (c *command) withReplaySink(
 func (s *Settings) skips() bool { return s.OnPoison.Text == string(sink.Skip) }
 
 // replaySink makes a sink of a replay.
-func (s *Settings) replaySink(name string, log *zap.Logger) (*sink.Kafka, error) {
+func (s *Settings) replaySink(name string, log *zap.Logger, tracing *sink.Tracing) (*sink.Kafka, error) {
 	config, err := s.replayConfig(name, log)
 	if err != nil {
 		return nil, err
 	}
+	config.Tracing = tracing
 	kafka, err := sink.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("configure the sink: %w", err)

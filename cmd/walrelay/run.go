@@ -34,7 +34,10 @@ func (runCommand) Run(ctx context.Context, cmd *command) error {
 	for _, warning := range cmd.settings.exposed() {
 		log.Warn(warning)
 	}
-	if err := stream(ctx, cmd.settings, log); err != nil {
+	tracing := cmd.tracing(ctx, log.Named("tracing"))
+	err = stream(ctx, cmd.settings, tracing, log)
+	tracing.close(ctx)
+	if err != nil {
 		log.Error("stream ended", zap.Error(err))
 		return errLogged
 	}
@@ -47,7 +50,7 @@ var errStreamEnded = errors.New("the stream has ended")
 
 // stream puts the parts together. They end in order: the stream drains, and only then the sink and
 // the monitor, which it needs for that, stop.
-func stream(ctx context.Context, s *Settings, log *zap.Logger) error {
+func stream(ctx context.Context, s *Settings, tracing *tracing, log *zap.Logger) error {
 	var relay *cdc.Stream
 	var kafka *sink.Kafka
 	keeper := retention.New(s.retentionConfig(log))
@@ -55,7 +58,7 @@ func stream(ctx context.Context, s *Settings, log *zap.Logger) error {
 	watch, err := monitor.New(s.monitorConfig(log,
 		func() monitor.Status {
 			status := shownStatus(relay.Status(), kafka.Troubles())
-			status.WALBudget = s.WALBudget.Bytes
+			status.WALBudget, status.Spans = s.WALBudget.Bytes, tracing.stats()
 			if keeping {
 				status.Retention = shownRetention(keeper.Stats())
 			}
@@ -72,12 +75,15 @@ func stream(ctx context.Context, s *Settings, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	sinkConfig.Observer = watch.Observer()
+	sinkConfig.Observer, sinkConfig.Tracing = watch.Observer(), tracing.sink(s.Slot.Text)
 	sinkConfig.Now = func() time.Time { return time.Now().Add(relay.ClockOffset()) }
 	if kafka, err = sink.New(sinkConfig); err != nil {
 		return fmt.Errorf("configure the sink: %w", err)
 	}
 	streamConfig := s.cdcConfig(log, sinkConfig.Topic.Columns())
+	if before, ok := streamConfig.Backfill.(*backfill); ok {
+		before.tracing = sinkConfig.Tracing
+	}
 	if keeping {
 		streamConfig.Check = keeper.Check
 	}

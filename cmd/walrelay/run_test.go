@@ -127,7 +127,7 @@ func TestShown_CarriesEverything(t *testing.T) {
 		Errors: map[string]uint64{"kafka": 3}, LastError: "e", LastErrorAt: now,
 		Stuck: &checkpoint.Poison{EventID: "id", Table: "t", Topic: "p", Reason: "why", Size: 12},
 	}, []sink.Trouble{{Object: "topic a", Since: now, Kind: "missing", Error: "why"}})
-	require.Equal(t, []string{"WALBudget", "Retention"}, zeroFields(t, shown), "which is off")
+	require.Equal(t, []string{"WALBudget", "Retention", "Spans"}, zeroFields(t, shown), "which are off")
 	require.Empty(t, zeroFields(t, *shownRetention(retention.Stats{
 		Rows: 1, Partitions: 2, Errors: 3, Oldest: now, LastRun: now, LastError: "e", LastErrorAt: now,
 	})))

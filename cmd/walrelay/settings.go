@@ -118,6 +118,7 @@ type Settings struct {
 	ProgressTimeout Duration `group:"Operation" default:"60s" help:"Time that the oldest event may wait for its acknowledgement, and what is delivered for its confirmation, before /readyz answers 503."`
 	LogLevel        Choice   `group:"Operation" default:"info" choices:"debug,info,warn,error" help:"Least severe level that is logged."`
 	LogFormat       Choice   `group:"Operation" default:"json" choices:"json,console" help:"Format of the log on standard error."`
+	Traces          Choice   `group:"Operation" default:"none" choices:"none,otlp" help:"otlp: export an OpenTelemetry span for each batch of records, to where the variables OTEL_* say; see operations.md."`
 }
 
 // StreamName is the stream's name: the slot's, unless it has its own.
