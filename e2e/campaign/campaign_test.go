@@ -41,7 +41,7 @@ func TestCampaign_Shape(t *testing.T) {
 	others := shapes()[1:]
 	seed := campaignSeed(t)
 	delivery := pick(rand.New(rand.NewPCG(seed, 3)), "at-least-once", exactlyOnce)
-	short(t, others[seed%uint64(len(others))], delivery, seed, 15*time.Second,
+	short(t, others[seed%uint64(len(others))], delivery, seed, 10*time.Second,
 		"relay-kill,relay-term,pg-crash,walsender-terminate,new-partition,add-partitions,broker-kill,pg-cut,kafka-reset")
 }
 
@@ -79,7 +79,7 @@ func short(t *testing.T, s *shape, delivery string, seed uint64, duration time.D
 	require.NoError(t, r.writeTable(&text))
 	t.Logf("WALRELAY_CAMPAIGN_SEED=%d\n%s", opts.seed, &text)
 	require.NotZero(t, r.RolledBack)
-	require.Greater(t, r.Committed, 1000)
+	require.Greater(t, r.Committed, 300) // there may be pauses
 	require.Equal(t, r.Committed, r.Delivered)
 	require.Zero(t, r.Lost+r.Phantom+r.Reordered+r.AfterDedup)
 	return r
