@@ -128,4 +128,17 @@ func TestDoctor_FindsFaults(t *testing.T) {
 	level, found = s.doctor().level("postgresql", "start-check")
 	require.Equal(t, "fault", level)
 	require.Contains(t, found, "absent")
+	level, _ = s.doctor().level("postgresql", "retention")
+	require.Empty(t, level, "it is said once")
+	s.set("WALRELAY_TABLE_COLUMNS", "outbox: retention=created_at")
+	require.Zero(t, s.doctor().code)
+	level, found = s.doctor().level("postgresql", "retention", `table "public"."outbox"`)
+	require.Equal(t, "ok", level)
+	require.Contains(t, found, `no index begins with "created_at"`)
+	s.db.Exec(t, `CREATE TABLE parts (LIKE outbox) PARTITION BY RANGE (created_at);
+		CREATE TABLE parts_0 PARTITION OF parts FOR VALUES FROM (MINVALUE) TO ('2026-01-01')`)
+	s.set("WALRELAY_TABLES", "outbox,parts")
+	level, found = s.doctor().level("postgresql", "partitions", `table "public"."parts"`)
+	require.Equal(t, "fault", level)
+	require.Contains(t, found, "no partition for the present")
 }

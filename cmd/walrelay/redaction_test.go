@@ -73,6 +73,35 @@ func TestConfig_ShowsHostDatabaseAndUser(t *testing.T) {
 	}
 }
 
+// A secret in a file is what the file holds at that moment; what it cannot be is said without it.
+func TestSecrets_AreReadAgain(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "secret")
+	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
+	var s Settings
+	require.Nil(t, s.readConnString())
+	require.Nil(t, s.adminToken())
+	s.AdminToken.raw, s.DatabaseURLFile.Text, s.AdminTokenFile.Text = "the-first-of-tokens", path, path
+	s.AdminTokenFile.variable = "WALRELAY_ADMIN_TOKEN_FILE"
+	url, token := s.readConnString(), s.adminToken()
+	for _, text := range []string{"postgres://a:hunter2@b/c", "another-of-the-tokens"} {
+		write(text + "\n")
+		read, err := url()
+		require.NoError(t, err)
+		require.Equal(t, text, string(read))
+	}
+	read, err := token()
+	require.NoError(t, err)
+	require.Equal(t, "another-of-the-tokens", read)
+	write("hunter2")
+	_, err = token()
+	require.ErrorContains(t, err, "WALRELAY_ADMIN_TOKEN_FILE="+path+" must hold at least 16 of letters")
+	require.NotContains(t, err.Error(), "hunter")
+	write("")
+	_, err = url()
+	require.ErrorContains(t, err, "must not be an empty file")
+}
+
 func TestSecrets_FileWithoutItsLastNewline(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "password")
