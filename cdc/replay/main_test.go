@@ -123,13 +123,15 @@ type brokers struct {
 	failing int             // how many acknowledgements from now a run fails, once; 0: never
 	reached func(n int)     // told how many are acknowledged
 
-	mailbox  *checkpoint.Mailbox
-	waiting  []uint64
-	ids      []string
-	acked    []string // in the order of acknowledgement, without those that were lost with their run
-	stamps   []string
-	told     []checkpoint.Poison
-	troubles []error
+	mailbox *checkpoint.Mailbox
+	waiting []uint64
+	ids     []string
+	acked   []string // in the order of acknowledgement, without those that were lost with their run
+	stamps  []string
+
+	first, last time.Time // when an event was published
+	told        []checkpoint.Poison
+	troubles    []error
 }
 
 var _ cdc.Sink = (*brokers)(nil)
@@ -144,6 +146,9 @@ func (b *brokers) Begin(_ context.Context, run checkpoint.Run) error {
 func (b *brokers) End(context.Context) error { return nil }
 
 func (b *brokers) Publish(seq uint64, ev *decoder.Event) {
+	if b.last = time.Now(); b.first.IsZero() {
+		b.first = b.last
+	}
 	if b.refuse[string(ev.ID)] {
 		b.mailbox.PutPoison(checkpoint.Poison{
 			Seq: seq, Position: ev.Position, EventID: string(ev.ID), Table: ev.Mapping.Name(), Topic: "t", Reason: "too large",
