@@ -88,7 +88,7 @@ type leaf struct {
 func (e *examination) sampleTable(ctx context.Context, t *SampledTable) error {
 	name := tableName(t.Mapping.Schema, t.Mapping.Table)
 	rows, err := e.server.SQL.Query(ctx, `
-		SELECT a.attname::text, `+ColumnType+", "+ColumnNotNull+` FROM pg_attribute a
+		SELECT a.attname::text, `+ColumnType+", a.atttypmod, "+ColumnNotNull+` FROM pg_attribute a
 		WHERE a.attrelid = (SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 				WHERE n.nspname = $1 AND c.relname = $2 AND has_table_privilege(c.oid, 'SELECT')
 					AND has_schema_privilege(n.oid, 'USAGE'))

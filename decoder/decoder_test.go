@@ -108,11 +108,11 @@ func TestDecode_Golden(t *testing.T) {
 	require.Equal(t, "public", rel.Schema)
 	require.Equal(t, "outbox", rel.Table)
 	require.Equal(t, []decoder.Column{
-		{Name: "id", Type: 2950},
-		{Name: "aggregatetype", Type: 1043},
-		{Name: "aggregateid", Type: 1043},
-		{Name: "type", Type: 1043},
-		{Name: "payload", Type: 3802},
+		{Name: "id", Type: 2950, Modifier: -1},
+		{Name: "aggregatetype", Type: 1043, Modifier: 255 + 4},
+		{Name: "aggregateid", Type: 1043, Modifier: 255 + 4},
+		{Name: "type", Type: 1043, Modifier: 255 + 4},
+		{Name: "payload", Type: 3802, Modifier: -1},
 	}, rel.Columns)
 	require.Equal(t, outboxMapping(), *rel.Mapping)
 

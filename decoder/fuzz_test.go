@@ -261,7 +261,7 @@ func agreeRelation(t *testing.T, m *pglogrepl.RelationMessage, rel *decoder.Rela
 	}
 	require.Len(t, rel.Columns, len(m.Columns))
 	for i, c := range m.Columns {
-		require.Equal(t, decoder.Column{Name: c.Name, Type: c.DataType}, rel.Columns[i])
+		require.Equal(t, decoder.Column{Name: c.Name, Type: c.DataType, Modifier: c.TypeModifier}, rel.Columns[i])
 	}
 	require.Equal(t, rel.Schema == "public" && rel.Table == "outbox", rel.Mapping != nil)
 }

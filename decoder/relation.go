@@ -23,6 +23,8 @@ type Column struct {
 	// Type is the OID of the column's type; for a domain over bytea, json, jsonb, uuid, bool, an integer, a floating-point
 	// number, a date or a timestamp, that type's.
 	Type uint32
+	// Modifier is what the type was declared with: digits, length; -1 for nothing.
+	Modifier int32
 	// NotNull says that the column is declared so. The log does not tell: whoever needs it sets it.
 	NotNull bool
 }
@@ -106,8 +108,7 @@ func (d *Decoder) decodeRelation(r *reader) Kind {
 	rel.Columns = make([]Column, n)
 	for i := range rel.Columns {
 		r.byte() // flags: part of the replica identity
-		rel.Columns[i] = Column{Name: r.string(), Type: d.baseType(r.uint32())}
-		r.uint32() // type modifier
+		rel.Columns[i] = Column{Name: r.string(), Type: d.baseType(r.uint32()), Modifier: int32(r.uint32())}
 	}
 	if r.err != nil {
 		return 0

@@ -158,8 +158,8 @@ func badShapes() []badShape {
 	enveloped := map[string]string{
 		"WALRELAY_VALUE_FORMAT": "json", "WALRELAY_ADDITIONAL_COLUMNS": "aggregateid:envelope:about",
 	}
-	infinite := badInput{
-		id: "key", sql: keyOfType("timestamp", "infinity"),
+	nested := badInput{
+		id: "key", sql: keyOfType("int[]", "{{1},{2}}"),
 		reason: "column aggregateid of public.outbox holds a value that Kafka Connect has no form for",
 	}
 	bytes := badInput{id: "key", sql: keyOfType("bytea", `\xff00`), reason: noCloudText, stays: noCloudText}
@@ -177,8 +177,8 @@ func badShapes() []badShape {
 			"WALRELAY_TOPIC_REGEX": "(.*)-.*", "WALRELAY_TOPIC_REPLACEMENT": "$1",
 			"WALRELAY_TOPIC": "PREFIX{aggregatetype}-{aggregateid}",
 		}, badRows(routed)),
-		table("formats", formats, formatted(badRows(infinite))),
-		table("envelope", enveloped, formatted(badRows(infinite))),
+		table("formats", formats, formatted(badRows(nested))),
+		table("envelope", enveloped, formatted(badRows(nested))),
 		table("CloudEvents binary", map[string]string{"WALRELAY_FORMAT": "cloudevents-binary"}, badRows(bytes)),
 		table("CloudEvents structured", map[string]string{"WALRELAY_FORMAT": "cloudevents-structured"}, badRows(bytes)),
 		table("templates", map[string]string{

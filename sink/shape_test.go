@@ -24,7 +24,7 @@ func shaped(id string, change func(*decoder.Event)) func(*decoder.Event) {
 		{Name: "payload", Type: jsonb, NotNull: true},
 		{Name: "kind", Type: text},
 		{Name: "shard", Type: integer},
-		{Name: "at", Type: timestamp},
+		{Name: "at", Type: timestamp, Modifier: -1},
 	}}
 	return func(ev *decoder.Event) {
 		ev.Mapping, ev.Relation = mapping, relation
@@ -133,7 +133,7 @@ func TestShape_PartitionAndPoison(t *testing.T) {
 	s.publish(s.event("orders", "", shaped("b", shard("0"))))
 	s.publish(s.event("orders", "", shaped("c", shard("3"))))
 	s.publish(s.event("orders", "", shaped("d", shard("-1"))))
-	s.publish(s.event("orders", "", shaped("e", func(ev *decoder.Event) { ev.Extra[2] = []byte("infinity") })))
+	s.publish(s.event("orders", "", shaped("e", func(ev *decoder.Event) { ev.Extra[2] = []byte("soon") })))
 	k.Flush()
 	s.until("settling", func() bool { return len(s.settled)+len(s.poison) == 5 })
 	reasons := map[string]string{}
@@ -175,8 +175,8 @@ func TestShape_Faults(t *testing.T) {
 	}{
 		"key": {
 			Shape{Key: JSON}, func(ev *decoder.Event) {
-				ev.Relation.Columns[1].Type = 1114
-				text(&ev.Key, "infinity")
+				ev.Relation.Columns[1].Type = 1007
+				text(&ev.Key, "{{1}}")
 			}, "column key of public.outbox holds a value that Kafka Connect has no form for",
 		},
 		"key and schema": {
@@ -197,7 +197,7 @@ func TestShape_Faults(t *testing.T) {
 		},
 		"header": {
 			Shape{Additional: places(InHeader, InHeader)},
-			func(ev *decoder.Event) { text(&ev.Extra[2], "infinity") },
+			func(ev *decoder.Event) { text(&ev.Extra[2], "soon") },
 			"column at of public.outbox holds a value that Kafka Connect has no form for",
 		},
 		"envelope": {

@@ -25,7 +25,7 @@ type shaper struct {
 // column is how a column's values are written.
 type column struct {
 	name     string
-	kind     connect.Kind
+	kind     connect.Type
 	optional bool
 	present  bool
 }
@@ -40,9 +40,9 @@ func newShaper(s *Shape) *shaper {
 // describeMessages is for what comes without a table.
 func (s *shaper) describeMessages(m *decoder.Mapping) {
 	s.key = column{name: m.Key, optional: true, present: true}
-	s.payload = column{name: m.Payload, kind: connect.JSON, optional: true, present: true}
+	s.payload = column{name: m.Payload, kind: connect.Type{Kind: connect.JSON}, optional: true, present: true}
 	if m.Binary {
-		s.payload.kind = connect.Bytes
+		s.payload.kind.Kind = connect.Bytes
 	}
 }
 
@@ -62,7 +62,7 @@ func (s *shaper) describe(ev *decoder.Event) {
 			return column{name: name}
 		}
 		c := s.relation.Columns[i]
-		return column{name: name, kind: connect.KindOf(c.Type), optional: !c.NotNull, present: true}
+		return column{name: name, kind: connect.TypeOf(c.Type, c.Modifier), optional: !c.NotNull, present: true}
 	}
 	s.key, s.payload = find(s.mapping.Key), find(s.mapping.Payload)
 	if template := s.mapping.KeyTemplate; template != nil {
@@ -91,7 +91,7 @@ func (s *shaper) apply(ev *decoder.Event, e *entry, c *content, headers []byte) 
 	if fault != "" {
 		return headers, fault
 	}
-	blank := c.value == nil || s.payload.kind != connect.Bytes && javaBlank(c.value)
+	blank := c.value == nil || s.payload.kind.Kind != connect.Bytes && javaBlank(c.value)
 	switch {
 	case blank && s.Tombstones:
 		c.value = nil
@@ -128,7 +128,7 @@ func (s *shaper) place(ev *decoder.Event, e *entry, headers []byte) ([]byte, str
 		p, text := s.Additional[i], ev.Extra[i]
 		switch {
 		case !column.present:
-		case p.Place == InHeader && text == nil:
+		case p.Place == InHeader && column.kind.IsNull(text):
 			headers = appendHeader(headers, []byte(p.Name), nil)
 		case p.Place == InHeader:
 			value, err := column.kind.AppendText([]byte{}, text, false) // which is null only if text is
@@ -170,9 +170,13 @@ func (s *shaper) appendValue(ev *decoder.Event) string {
 }
 
 func (s *shaper) appendPayload(text []byte) error {
-	if s.Expand != nil && s.payload.kind <= connect.Zoned { // a string
+	if s.Expand != nil && s.payload.kind.IsString() {
+		expand := s.Expand.Append
+		if s.relation == nil { // the envelope of a message holds its payload as JSON, of any kind
+			expand = s.Expand.AppendAny
+		}
 		var expanded bool
-		if s.schemas, s.value, expanded = s.Expand.Append(s.schemas, s.value, text, s.payload.name); expanded {
+		if s.schemas, s.value, expanded = expand(s.schemas, s.value, text, s.payload.name); expanded {
 			return nil
 		}
 	}

@@ -73,7 +73,7 @@ func describe(ctx context.Context, db *pgx.Conn, m *decoder.Mapping, s *Selectio
 	t := &table{mapping: m}
 	object := "table " + t.sql()
 	rows, err := db.Query(ctx, `
-		SELECT a.attname::text, `+cdc.ColumnType+", "+cdc.ColumnNotNull+`, format_type(a.atttypid, a.atttypmod)
+		SELECT a.attname::text, `+cdc.ColumnType+", a.atttypmod, "+cdc.ColumnNotNull+`, format_type(a.atttypid, a.atttypmod)
 		FROM pg_attribute a
 		WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, t.sql())
 	if err != nil {
@@ -82,7 +82,7 @@ func describe(ctx context.Context, db *pgx.Conn, m *decoder.Mapping, s *Selectio
 	mapped, timeColumn := append(m.Required(), m.Optional()...), s.timeColumn(m)
 	var found decoder.Column
 	var kind string
-	_, err = pgx.ForEachRow(rows, []any{&found.Name, &found.Type, &found.NotNull, &kind}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&found.Name, &found.Type, &found.Modifier, &found.NotNull, &kind}, func() error {
 		if slices.Contains(mapped, found.Name) {
 			t.columns = append(t.columns, found)
 		}

@@ -10,7 +10,15 @@ import (
 // which there is no schema (an array of several kinds, a whole number beyond 64 bits, an empty name), or that is beyond
 // the limits of parse, or of mostExpanded.
 func (x Expansion) Append(schemas, values, text []byte, name string) ([]byte, []byte, bool) {
-	if len(text) == 0 || text[0] != '{' || !utf8.Valid(text) { // what is not UTF-8 would be replaced
+	if len(text) == 0 || text[0] != '{' {
+		return schemas, values, false
+	}
+	return x.AppendAny(schemas, values, text, name)
+}
+
+// AppendAny is Append for a text that is JSON and may be any value: the payload of a logical message.
+func (x Expansion) AppendAny(schemas, values, text []byte, name string) ([]byte, []byte, bool) {
+	if !utf8.Valid(text) { // what is not would be replaced
 		return schemas, values, false
 	}
 	document, err := parse(text)
@@ -20,7 +28,7 @@ func (x Expansion) Append(schemas, values, text []byte, name string) ([]byte, []
 	most := mostExpanded(text)
 	inference := inference{Expansion: x, left: most}
 	s, err := inference.infer(name, &document)
-	if err != nil {
+	if err != nil || s == nil {
 		return schemas, values, false
 	}
 	expanded, err := s.appendValue(values, &document, len(values)+most)

@@ -175,16 +175,16 @@ func (m *schema) append(dst []byte) []byte {
 		dst = m.item.append(append(dst, `{"type":"array","items":`...))
 		return append(dst, `},"optional":true`...)
 	case nullNode:
-		return Bytes.AppendSchema(dst, true)
+		return Type{Kind: Bytes}.AppendSchema(dst, true)
 	case boolNode:
-		return Bool.AppendSchema(dst, true)
+		return Type{Kind: Bool}.AppendSchema(dst, true)
 	case intNode:
-		return Int32.AppendSchema(dst, true)
+		return Type{Kind: Int32}.AppendSchema(dst, true)
 	case longNode:
-		return Int64.AppendSchema(dst, true)
+		return Type{Kind: Int64}.AppendSchema(dst, true)
 	case doubleNode:
-		return Float64.AppendSchema(dst, true)
+		return Type{Kind: Float64}.AppendSchema(dst, true)
 	default:
-		return Text.AppendSchema(dst, true)
+		return Type{Kind: Text}.AppendSchema(dst, true)
 	}
 }
