@@ -31,7 +31,7 @@ func environment(
 	return map[string]string{
 		"WALRELAY_DATABASE_URL": db.DSN, "WALRELAY_KAFKA_BROKERS": kafka.Seeds(),
 		"WALRELAY_SLOT": slot, "WALRELAY_PUBLICATION": publication,
-		"WALRELAY_ADMIN_ADDR": listener.Addr().String(), "WALRELAY_STATUS_INTERVAL": "200ms",
+		"WALRELAY_ADMIN_ADDR": listener.Addr().String(), "WALRELAY_STATUS_INTERVAL": "200ms", "WALRELAY_ON_POISON": "skip",
 		// What Debezium's router does not send by itself.
 		"WALRELAY_COLUMN_TYPE": "", "WALRELAY_COLUMN_HEADERS": "", "WALRELAY_COLUMN_TRACEPARENT": "",
 		"WALRELAY_COLUMN_TRACESTATE": "", "WALRELAY_COLUMN_TRACINGSPANCONTEXT": "",
@@ -45,10 +45,18 @@ func walrelay(t *testing.T, env map[string]string, args ...string) {
 	require.Zero(t, p.Wait(t, wait), p.Stdout()+p.Log())
 }
 
-// stream starts `walrelay run` and waits until it streams.
+const streaming = `"message":"streaming"`
+
+// start starts `walrelay run`.
+func start(t *testing.T, env map[string]string) *testenv.Process {
+	t.Helper()
+	return testenv.StartProcess(t, testenv.Command{Path: testenv.Binary(t), Args: []string{"run"}, Env: env})
+}
+
+// stream starts it and waits until it streams.
 func stream(t *testing.T, env map[string]string) *testenv.Process {
 	t.Helper()
-	p := testenv.StartProcess(t, testenv.Command{Path: testenv.Binary(t), Args: []string{"run"}, Env: env})
-	p.WaitForLog(t, `"message":"streaming"`, wait)
+	p := start(t, env)
+	p.WaitForLog(t, streaming, wait)
 	return p
 }
