@@ -13,6 +13,8 @@ import (
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/walrelay/walrelay/testenv"
 )
 
 // collectorSecret is in a header that every export must bear.
@@ -32,7 +34,7 @@ type collector struct {
 // newCollector starts one and has the setup export to it.
 func newCollector(t *testing.T, s *setup) *collector {
 	t.Helper()
-	c := &collector{addr: freeAddr(t)}
+	c := &collector{addr: testenv.Addr(t)}
 	c.listen(t)
 	for name, value := range map[string]string{
 		"WALRELAY_TRACES": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://" + c.addr,
