@@ -26,7 +26,7 @@ func (s *Server) bind(ctx context.Context, d *decoder.Decoder, in turn) error {
 	}
 	return in(ctx, func(ctx context.Context) error {
 		if rel.Mapping == nil {
-			mapping, ok, err := s.ResolveRelation(ctx, rel.OID, rel.Schema, rel.Table)
+			mapping, ok, err := s.ResolveRelation(ctx, rel.OID, rel.Schema, rel.Table, d.Begin().FinalLSN)
 			switch {
 			case err != nil:
 				return err

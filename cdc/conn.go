@@ -45,6 +45,8 @@ type Server struct {
 	warnings  []string // about servers that were passed over
 	burst     *burst   // what Repl reads through
 	temporary bool     // the slot is to go with Repl
+
+	viaRootSince pglogrepl.LSN // of the publication, see PublicationState
 }
 
 // defaultWALSenderTimeout replaces a server's wal_sender_timeout = 0 on our own session: otherwise

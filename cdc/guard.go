@@ -276,6 +276,8 @@ func (g *guard) checkPublication(ctx context.Context) error {
 	if err := state.Since(g.verified, g.verified.LSN, g.cfg); err != nil {
 		return err
 	}
+	state.follow(g.verified)
+	g.server.viaRootSince = state.ViaRootSince
 	if !state.Equal(g.verified) {
 		g.log.Warn("publication was altered; every insert is still published",
 			zap.String("publication", g.cfg.Publication), zap.Stringer("verified_lsn", g.verified.LSN),

@@ -25,6 +25,8 @@ type PublicationState struct {
 	Row     uint32             `json:"row"`
 	ViaRoot bool               `json:"via_root"`
 	Tables  []PublicationTable `json:"tables"`
+	// ViaRootSince is the position from which on ViaRoot is known to hold, where it once did not: see follow.
+	ViaRootSince pglogrepl.LSN `json:"via_root_since,omitzero"`
 
 	// LSN is the server's write position just before the check.
 	LSN pglogrepl.LSN `json:"-"`
@@ -186,6 +188,17 @@ func (p *PublicationState) Since(earlier PublicationState, verified pglogrepl.LS
 		}
 	}
 	return nil
+}
+
+// follow adds what the catalog does not tell, from an earlier state: rows written before partitions were published as
+// their table arrive under the partitions' own names.
+func (p *PublicationState) follow(earlier PublicationState) {
+	switch {
+	case p.ViaRoot && earlier.ViaRoot:
+		p.ViaRootSince = earlier.ViaRootSince
+	case p.ViaRoot:
+		p.ViaRootSince = p.LSN
+	}
 }
 
 // Equal reports whether both states say the same of the publication, whenever they were read.

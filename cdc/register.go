@@ -149,6 +149,10 @@ func (s *Server) registration(ctx context.Context, f *facts) (*Registration, err
 		}
 		return nil, err
 	}
+	if f.row != nil && f.row.State != nil {
+		state.follow(*f.row.State)
+	}
+	s.viaRootSince = state.ViaRootSince
 	reg := &Registration{Epoch: 1, Slot: f.slot, Publication: state, Written: f.now, Warnings: state.Warnings}
 	if f.slot.Exists && s.cfg.Failover && !f.slot.Failover {
 		reg.Warnings = append(reg.Warnings, fmt.Sprintf("slot %q is not copied to standbys: that needs PostgreSQL 17 and "+

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/walrelay/walrelay/decoder"
@@ -12,11 +13,11 @@ import (
 
 // ResolveRelation finds the configured table that the relation belongs to: itself, or the table that
 // it is a partition of, at any depth. It is to be asked when the log describes a relation that the
-// configuration does not name; schema and table are its name there, for messages only. ok is false
-// for a table that somebody else publishes. A relation whose belonging cannot be told any more is a
-// *FatalError, since its rows might be events.
+// configuration does not name; schema and table are its name there, for messages only, and at is where the
+// transaction that wrote its rows was committed. ok is false for a table that somebody else publishes. A
+// relation whose belonging cannot be told any more is a *FatalError, since its rows might be events.
 func (s *Server) ResolveRelation(
-	ctx context.Context, oid uint32, schema, table string,
+	ctx context.Context, oid uint32, schema, table string, at pglogrepl.LSN,
 ) (m *decoder.Mapping, ok bool, err error) {
 	// pg_partition_ancestors returns nothing for a table that has to do with no partitioning.
 	rows, err := s.SQL.Query(ctx, `
@@ -48,7 +49,7 @@ func (s *Server) ResolveRelation(
 	if m, err := s.resolveDetached(ctx, oid); m != nil || err != nil {
 		return m, m != nil, err
 	}
-	return nil, false, s.resolveForeign(ctx, oid, tableName(schema, table), exists)
+	return nil, false, s.resolveForeign(ctx, oid, tableName(schema, table), exists, at)
 }
 
 // resolveDetached finds the outbox of a partition that retention has detached, or dropped.
@@ -73,9 +74,9 @@ func (s *Server) resolveDetached(ctx context.Context, oid uint32) (*decoder.Mapp
 
 // resolveForeign returns nil when the publication has somebody's reason to send rows that are no
 // events. That is so for a table that is in it now, and for whatever was dropped or detached while
-// rows travel under the name of the partitioned table: an outbox's own then arrive as the outbox.
+// rows travelled under the name of the partitioned table: an outbox's own then arrive as the outbox.
 // Otherwise it may have been a partition of an outbox when the row was written.
-func (s *Server) resolveForeign(ctx context.Context, oid uint32, name string, exists bool) error {
+func (s *Server) resolveForeign(ctx context.Context, oid uint32, name string, exists bool, at pglogrepl.LSN) error {
 	var member, viaRoot bool
 	err := s.SQL.QueryRow(ctx, membershipQuery(s.Version), s.cfg.Publication, oid).Scan(&member, &viaRoot)
 	switch {
@@ -83,7 +84,7 @@ func (s *Server) resolveForeign(ctx context.Context, oid uint32, name string, ex
 		return nil // no publication: the next check of it ends the stream
 	case err != nil:
 		return Diagnose(fmt.Errorf("resolve relation: %w", err))
-	case viaRoot, exists && member:
+	case viaRoot && at >= s.viaRootSince, exists && member:
 		return nil
 	case exists:
 		return &FatalError{
@@ -98,7 +99,8 @@ func (s *Server) resolveForeign(ctx context.Context, oid uint32, name string, ex
 			Object: "table " + name,
 			Problem: "is in the log, but was dropped before its rows were read: " +
 				"it may have been a partition of an outbox table",
-			Remedy: "name it among the configured tables (WALRELAY_TABLES) and set publish_via_partition_root = true",
+			Remedy: "if its rows are events, create an empty table of that name with its columns, add it to the publication, " +
+				"and name it among the configured tables (WALRELAY_TABLES) until they have passed",
 		}
 	}
 }
