@@ -44,7 +44,7 @@ func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
 		var err error
 		found, err = server.Register(ctx)
 		return err
-	})
+	}, func() {})
 	if err != nil {
 		return false, err
 	}
@@ -71,8 +71,8 @@ func (s *Stream) session(ctx context.Context) (streamed bool, err error) {
 	return s.stream(ctx, server, max(reg.Slot.ConfirmedFlush, found.Confirmed), reg, run)
 }
 
-// ticking says that the stream is alive while work takes its time.
-func (s *Stream) ticking(work func() error) error {
+// ticking says that the stream is alive while work takes its time. look is called now and then meanwhile.
+func (s *Stream) ticking(work func() error, look func()) error {
 	done := make(chan error, 1)
 	go func() { done <- work() }()
 	ticker := time.NewTicker(s.cfg.StatusInterval)
@@ -83,6 +83,7 @@ func (s *Stream) ticking(work func() error) error {
 			return err
 		case now := <-ticker.C:
 			s.board.update(func(st *Status) { st.LastTick = now })
+			look()
 		}
 	}
 }

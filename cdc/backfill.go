@@ -41,15 +41,27 @@ func (s *Stream) backfill(ctx context.Context, server *Server) error {
 			zap.Bool("in_the_slots_snapshot", server.snapshot != ""))
 	}
 	s.board.update(func(st *Status) { st.LastProgress = time.Now() })
+	working, halt := context.WithCancelCause(ctx)
+	defer halt(nil)
 	err := s.ticking(func() error {
-		return s.cfg.Backfill.Run(ctx, server.snapshot, func(done, total int64) {
+		return s.cfg.Backfill.Run(working, server.snapshot, func(done, total int64) {
 			now := time.Now()
 			s.board.update(func(st *Status) {
 				st.Reason = fmt.Sprintf("published %d of about %d rows from before the slot", done, max(total, done))
 				st.LastProgress = now
 			})
 		})
+	}, func() {
+		switch pause, err := server.Registry().Paused(ctx); {
+		case pause != nil:
+			halt(&pausedError{*pause})
+		case server.SQL.IsClosed():
+			halt(err)
+		}
 	})
+	if err != nil && ctx.Err() == nil && working.Err() != nil {
+		return context.Cause(working)
+	}
 	if err != nil {
 		return fmt.Errorf("backfill: %w", err)
 	}

@@ -1,6 +1,7 @@
 package cdc
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -98,4 +99,37 @@ func TestStream_PauseWithoutBrokers(t *testing.T) {
 	back := start(t, db, cfg, &scripted{})
 	back.published("1")
 	back.stopped()
+}
+
+// unfinished is a backfill that comes to no end, but for its second attempt.
+type unfinished struct{ runs int }
+
+func (*unfinished) Plan(context.Context) error { return nil }
+
+func (b *unfinished) Due(context.Context) (bool, error) { return b.runs < 2, nil }
+
+func (b *unfinished) Run(ctx context.Context, _ string, _ func(done, total int64)) error {
+	if b.runs++; b.runs == 2 {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A backfill may take hours: it rests too.
+func TestStream_PauseDuringABackfill(t *testing.T) {
+	t.Parallel()
+	db, cfg := newStream(t, 18)
+	backfill := &unfinished{}
+	cfg.Backfill = backfill
+	r := start(t, db, cfg, &scripted{})
+	r.state(StateBackfilling)
+	registry := dial(t, cfg).Registry()
+	require.NoError(t, registry.Pause(t.Context(), "me", ""))
+	r.state(StatePaused)
+	require.NoError(t, registry.Resume(t.Context()))
+	r.state(StateStreaming)
+	r.stopped()
+	require.Equal(t, 2, backfill.runs)
+	require.Zero(t, r.stream.Status().Errors["postgres"])
 }
