@@ -20,15 +20,19 @@ func Unique(ctx context.Context, t tx.Tx, constraint string, work Effect) (Outco
 	if _, err := t.Exec(ctx, "SAVEPOINT walrelay_kit_unique"); err != nil {
 		return Undone, fmt.Errorf("set savepoint: %w", err)
 	}
-	outcome, end := Applied, "RELEASE SAVEPOINT walrelay_kit_unique"
+	outcome := Applied
 	if err := work(ctx, t); err != nil {
 		if !Violates(err, constraint) {
 			return Undone, err
 		}
-		outcome, end = Duplicate, "ROLLBACK TO SAVEPOINT walrelay_kit_unique"
+		if _, err := t.Exec(ctx, "ROLLBACK TO SAVEPOINT walrelay_kit_unique"); err != nil {
+			return Undone, fmt.Errorf("go back to savepoint: %w", err)
+		}
+		outcome = Duplicate
 	}
-	if _, err := t.Exec(ctx, end); err != nil {
-		return Undone, fmt.Errorf("end savepoint: %w", err)
+	// Also after going back to it, which leaves it there: a Unique around this one would go back to it as well.
+	if _, err := t.Exec(ctx, "RELEASE SAVEPOINT walrelay_kit_unique"); err != nil {
+		return Undone, fmt.Errorf("release savepoint: %w", err)
 	}
 	return outcome, nil
 }

@@ -41,6 +41,33 @@ func TestUnique_GoesOn(t *testing.T) {
 	}
 }
 
+// What is around a duplicate goes back as a whole, too.
+func TestUnique_Nested(t *testing.T) {
+	t.Parallel()
+	db, ctx := database(t, 18), t.Context()
+	db.Exec(t, "INSERT INTO payments VALUES ('a'); INSERT INTO orders VALUES ('a', 'new')")
+	first, err := db.Conn.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = first.Rollback(ctx) }()
+	outcome, err := inbox.Unique(ctx, first, "orders_pkey", func(ctx context.Context, q tx.Tx) error {
+		if _, err := q.Exec(ctx, "INSERT INTO effects VALUES ('a')"); err != nil {
+			return err
+		}
+		outcome, err := inbox.Unique(ctx, q, "payments_once", func(ctx context.Context, q tx.Tx) error {
+			_, err := q.Exec(ctx, "INSERT INTO payments VALUES ('a')")
+			return err
+		})
+		require.NoError(t, err)
+		require.Equal(t, inbox.Duplicate, outcome)
+		_, err = q.Exec(ctx, "INSERT INTO orders VALUES ('a', 'new')")
+		return err
+	})
+	require.NoError(t, err)
+	require.Equal(t, inbox.Duplicate, outcome)
+	require.NoError(t, first.Commit(ctx))
+	require.Zero(t, effects(t, db, inbox.Message{ID: "a"}))
+}
+
 // Another constraint's violation is a defect, not a duplicate.
 func TestUnique_AnotherConstraint(t *testing.T) {
 	t.Parallel()
