@@ -88,3 +88,11 @@ func TestHashRequest(t *testing.T) {
 	twice := func(body string) [32]byte { return hash("application/json", []byte(body)) }
 	require.NotEqual(t, twice(`{"a":1,"a":2}`), twice(`{"a":2,"a":1}`))
 }
+
+// The parts stay the caller's: the room behind them is not written to.
+func TestHashRequest_LeavesPartsAlone(t *testing.T) {
+	t.Parallel()
+	parts := []string{"POST", "/pay", "query"}
+	idempotency.HashRequest("text/plain", nil, parts[:2]...)
+	require.Equal(t, []string{"POST", "/pay", "query"}, parts)
+}

@@ -66,9 +66,10 @@ func HashRequest(contentType string, body []byte, parts ...string) [sha256.Size]
 		media = strings.ToLower(contentType)
 	}
 	h := sha256.New()
-	for _, part := range append(parts, media) {
+	for _, part := range parts {
 		writeSized(h, []byte(part))
 	}
+	writeSized(h, []byte(media))
 	if media == "application/json" || strings.HasSuffix(media, "+json") {
 		if canonical, ok := CanonicalJSON(body); ok {
 			writeSized(h, []byte("json"))
