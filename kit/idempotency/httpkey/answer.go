@@ -19,7 +19,7 @@ var errTooLarge = errors.New("answer is larger than what is kept")
 // Unwrap, so http.ResponseController does not reach past it.
 type recorder struct {
 	header   http.Header
-	sent     http.Header // as it was at WriteHeader: what is set later does not count
+	sent     http.Header // as it was at WriteHeader, names canonical: what is set later does not count
 	code     int
 	body     bytes.Buffer
 	limit    int64
@@ -35,7 +35,7 @@ func (a *recorder) Header() http.Header { return a.header }
 func (a *recorder) WriteHeader(code int) {
 	if a.code == 0 && code >= 200 && code <= 999 { // net/http panics at others
 		a.code = code
-		a.sent = a.header.Clone()
+		a.sent = canonical(a.header)
 	}
 }
 
@@ -50,6 +50,17 @@ func (a *recorder) Write(b []byte) (int, error) {
 		return 0, errTooLarge
 	}
 	return a.body.Write(b)
+}
+
+// canonical is a copy under canonical names: net/http sends what a handler has put under any other as well,
+// so set-cookie is as secret as Set-Cookie.
+func canonical(h http.Header) http.Header {
+	clean := make(http.Header, len(h))
+	for name, values := range h {
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		clean[name] = append(clean[name], values...)
+	}
+	return clean
 }
 
 func (a *recorder) status() int {

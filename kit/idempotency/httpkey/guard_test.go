@@ -330,3 +330,22 @@ func TestGuard_Configuration(t *testing.T) {
 	handler.ServeHTTP(w, r)
 	require.Equal(t, 503, w.Code)
 }
+
+// Cookies are neither stored nor replayed, however their header's name is spelled.
+func TestGuard_CookieOfAnySpelling(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	server := serve(t, &httpkey.Guard{Pool: db.Conn}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["set-cookie"] = []string{"session=secret"}
+		pay(w, r)
+	})
+	first := post(t, server, "{}", "Idempotency-Key", "k")
+	require.Equal(t, "session=secret", first.header.Get("Set-Cookie"))
+	again := post(t, server, "{}", "Idempotency-Key", "k")
+	require.True(t, again.replayed())
+	require.Empty(t, again.header.Get("Set-Cookie"))
+	var stored bool
+	require.NoError(t, db.QueryRow(t, `SELECT headers::text LIKE '%secret%' FROM walrelay_kit.idempotency_keys`).
+		Scan(&stored))
+	require.False(t, stored)
+}
