@@ -94,5 +94,8 @@ func Read(headers Headers) (Event, error) {
 	if event.Position, err = ParsePosition(string(text)); err != nil {
 		return Event{}, fmt.Errorf("%s: %w: %w", HeaderPosition, ErrHeader, err)
 	}
+	if event.Position.IsZero() { // as if it had none, it would pass each time
+		return Event{}, fmt.Errorf("%s is all zeros, which no event has: %w", HeaderPosition, ErrHeader)
+	}
 	return event, nil
 }

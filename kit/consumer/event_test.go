@@ -102,6 +102,7 @@ func TestRead(t *testing.T) {
 		{stream},
 		{stream, id},
 		{stream, id, {"walrelay-position", "1"}},
+		{stream, id, {"walrelay-position", "00000000-00000000-0000000000000000-00000000"}},
 		{stream, id, {"walrelay-position", at}, {"walrelay-commit-time", "yesterday"}},
 	} {
 		_, err := consumer.Read(headers(faulty...))
