@@ -94,9 +94,28 @@ func Next(ctx context.Context, db tx.Tx, resource string) (Token, error) {
 	}
 }
 
+// ErrFloor is returned when the row of walrelay_kit.fences with the empty name is gone, as by TRUNCATE, and with it
+// what keeps tokens from going back. Insert it again, as the migration does, and Raise the resources in use.
+var ErrFloor = errors.New("walrelay_kit.fences has no row with the empty name, " +
+	"INSERT INTO walrelay_kit.fences (resource, system_identifier, timeline, counter) VALUES ('', 0, 0, 0), " +
+	"then call fence.Raise for the resources in use")
+
+const hasFloorSQL = `SELECT EXISTS (SELECT FROM walrelay_kit.fences WHERE resource = '')`
+
 func begin(ctx context.Context, db tx.Tx, resource string) error {
-	if _, err := db.Exec(ctx, firstSQL, resource); err != nil {
+	tag, err := db.Exec(ctx, firstSQL, resource)
+	if err != nil {
 		return fmt.Errorf("begin tokens of a resource: %w", err)
+	}
+	if tag.RowsAffected() > 0 {
+		return nil
+	}
+	var floor bool // the resource is there already, or nothing could be taken for its beginning
+	if err := db.QueryRow(ctx, hasFloorSQL).Scan(&floor); err != nil {
+		return fmt.Errorf("begin tokens of a resource: %w", err)
+	}
+	if !floor {
+		return ErrFloor
 	}
 	return nil
 }

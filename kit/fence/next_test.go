@@ -1,6 +1,7 @@
 package fence_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -318,4 +319,24 @@ func TestPurge_BesideNext(t *testing.T) {
 	close(done)
 	require.NoError(t, err)
 	require.NoError(t, group.Wait())
+}
+
+// Without the row that keeps tokens from going back there is an error, not an endless search for it.
+func TestNext_FloorIsGone(t *testing.T) {
+	t.Parallel()
+	db := prepare(t, testenv.Postgres(t, 18))
+	db.Exec(t, "TRUNCATE walrelay_kit.fences")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err := fence.Next(ctx, db.Conn, "a")
+	require.ErrorIs(t, err, fence.ErrFloor)
+	_, err = fence.Leases{DB: db.Conn, TTL: time.Minute}.Acquire(ctx, "a", "me")
+	require.ErrorIs(t, err, fence.ErrFloor)
+	require.ErrorIs(t, fence.Raise(ctx, db.Conn, "a", 1<<40), fence.ErrFloor)
+
+	db.Exec(t, "INSERT INTO walrelay_kit.fences (resource, system_identifier, timeline, counter) VALUES ('', 0, 0, 0)")
+	require.NoError(t, fence.Raise(ctx, db.Conn, "a", 1<<40|7))
+	token, err := fence.Next(ctx, db.Conn, "a")
+	require.NoError(t, err)
+	require.EqualValues(t, 1<<40|8, token)
 }
