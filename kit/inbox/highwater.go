@@ -32,13 +32,7 @@ var ErrNoPosition = errors.New("message has no position, record it by id")
 // Record implements Recorder. It needs Stream, Topic, Partition and Position. All transactions of a
 // partition wait for each other, in commit order, as its records do.
 func (HighWater) Record(ctx context.Context, t tx.Tx, m Message) (Outcome, error) {
-	if m.Position.None() {
-		return Undone, ErrNoPosition
-	}
-	if m.Stream == "" || m.Topic == "" {
-		return Undone, fmt.Errorf("stream and topic are required: %w", ErrIncomplete)
-	}
-	if err := m.Position.Validate(); err != nil {
+	if err := markable(m); err != nil {
 		return Undone, err
 	}
 	tag, err := t.Exec(ctx, `INSERT INTO walrelay_kit.inbox_marks AS mark (consumer, stream, topic, partition, position)
@@ -53,6 +47,26 @@ func (HighWater) Record(ctx context.Context, t tx.Tx, m Message) (Outcome, error
 		return Duplicate, nil
 	}
 	return Applied, nil
+}
+
+// markable reports what a mark lacks.
+func markable(m Message) error {
+	if m.Position.None() {
+		return ErrNoPosition
+	}
+	if m.Stream == "" || m.Topic == "" {
+		return fmt.Errorf("stream and topic are required: %w", ErrIncomplete)
+	}
+	return m.Position.Validate()
+}
+
+// isHighWater reports a Recorder whose Duplicate says that a message was passed, not that it was applied.
+func isHighWater(r Recorder) bool {
+	switch r.(type) {
+	case HighWater, *HighWater:
+		return true
+	}
+	return false
 }
 
 // Forget deletes the marks of a stream that will not come again: whatever comes of it is then new. It

@@ -87,7 +87,7 @@ func (Parking) Retry(ctx context.Context, db DB, r Recorder, consumer, id string
 		if err != nil {
 			return Undone, fmt.Errorf("record message: %w", err)
 		}
-		if _, passed := r.(HighWater); passed || outcome == Applied {
+		if isHighWater(r) || outcome == Applied {
 			if err := effect(ctx, t, parked.Message); err != nil {
 				return Undone, fmt.Errorf("apply message: %w", err)
 			}

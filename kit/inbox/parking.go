@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/walrelay/walrelay/kit/tx"
@@ -18,7 +19,8 @@ import (
 // parked too. That costs a statement before (whose commit does not wait for the disk) and one within
 // the effect's transaction, which removes the count.
 //
-// A parked message breaks the order of its key: later ones are applied without it.
+// A parked message breaks the order of its key: later ones are applied without it. With HighWater the mark passes
+// it in the transaction that parks it, so an old owner of the partition cannot apply it any more.
 type Parking struct {
 	// After is the number of attempts after which a message is parked, 1 at least.
 	After int
@@ -34,14 +36,15 @@ var (
 	ErrAttempts = errors.New("attempts before parking must be at least 1")
 
 	errUnanswered = errors.New("attempts ended without an answer, perhaps with their process")
+	errSettled    = errors.New("another consumer has settled the message")
 )
 
 // Do is the function Do with attempts counted. After the last one the outcome is Parked, without an
 // error: the message is kept with its Body and the error's text, see List. So is every later delivery of it.
 //
 // An attempt does not count when ctx ended meanwhile, when no transaction could begin, when only other
-// transactions were in the way, after ErrNoPartition and after ErrTransient. While the database cannot
-// be written to, none does.
+// transactions were in the way (lock_timeout among it), after ErrNoPartition and after ErrTransient. While
+// the database cannot be written to, none does.
 func (p Parking) Do(ctx context.Context, db DB, r Recorder, m Message, effect Effect) (Outcome, error) {
 	if p.After < 1 {
 		return Undone, ErrAttempts
@@ -65,10 +68,13 @@ func (p Parking) Do(ctx context.Context, db DB, r Recorder, m Message, effect Ef
 		if err != nil {
 			return Undone, err
 		}
+		if outcome == Duplicate && isHighWater(r) {
+			return passed(ctx, t, m)
+		}
 		return outcome, settle(ctx, t, m)
 	})
 	if err != nil {
-		return p.fail(ctx, db, m, tried.number, err)
+		return p.fail(ctx, db, r, m, tried.number, err)
 	}
 	return outcome, nil
 }
@@ -99,8 +105,23 @@ func settle(ctx context.Context, t tx.Tx, m Message) error {
 	return nil
 }
 
+// passed tells apart what a mark cannot: another consumer has parked the message, and then it stays so, or
+// it was applied.
+func passed(ctx context.Context, t tx.Tx, m Message) (Outcome, error) {
+	var parked bool
+	err := t.QueryRow(ctx, `SELECT parked_at IS NOT NULL FROM walrelay_kit.inbox_attempts
+		WHERE consumer = $1 AND message_id = $2 FOR UPDATE`, m.Consumer, m.ID).Scan(&parked)
+	switch {
+	case err != nil && !errors.Is(err, pgx.ErrNoRows):
+		return Undone, fmt.Errorf("read attempts: %w", err)
+	case parked:
+		return Parked, nil
+	}
+	return Duplicate, settle(ctx, t, m)
+}
+
 // fail notes what became of an attempt, also when ctx has ended.
-func (p Parking) fail(ctx context.Context, db DB, m Message, number int, cause error) (Outcome, error) {
+func (p Parking) fail(ctx context.Context, db DB, r Recorder, m Message, number int, cause error) (Outcome, error) {
 	innocent := ctx.Err() != nil || blameless(cause)
 	ctx, cancel := uncancelled(ctx)
 	defer cancel()
@@ -110,12 +131,14 @@ func (p Parking) fail(ctx context.Context, db DB, m Message, number int, cause e
 		_, err = db.Exec(ctx, `UPDATE walrelay_kit.inbox_attempts SET attempts = attempts - 1
 			WHERE consumer = $1 AND message_id = $2 AND parked_at IS NULL`, m.Consumer, m.ID)
 	case number >= p.After || errors.Is(cause, ErrPoison):
-		var tag pgconn.CommandTag
-		tag, err = park(ctx, db, m, cause)
-		if err == nil && tag.RowsAffected() == 1 {
-			return Parked, nil
+		var outcome Outcome
+		outcome, err = inTx(ctx, db, func(t tx.Tx) (Outcome, error) { return park(ctx, t, r, m, cause) })
+		if err == nil {
+			return outcome, nil
 		}
-		// Without a row another consumer has applied the message meanwhile; the next delivery will tell.
+		if errors.Is(err, errSettled) { // the next delivery will tell
+			err = nil
+		}
 	default:
 		err = note(ctx, db, m, cause)
 	}
@@ -127,16 +150,41 @@ func (p Parking) fail(ctx context.Context, db DB, m Message, number int, cause e
 
 // blameless reports an error that says nothing about the message.
 func blameless(err error) bool {
-	return errors.Is(err, ErrTransient) || errors.Is(err, ErrNoPartition) || errors.Is(err, errBegin) || conflict(err)
+	return errors.Is(err, ErrTransient) || errors.Is(err, ErrNoPartition) || errors.Is(err, errBegin) ||
+		conflict(err) || lockTimeout(err)
 }
 
-func park(ctx context.Context, db DB, m Message, cause error) (pgconn.CommandTag, error) {
-	return db.Exec(ctx, `UPDATE walrelay_kit.inbox_attempts SET parked_at = coalesce(parked_at, now()), reason = $3,
+// lockTimeout recognises lock_not_available, of lock_timeout: another transaction was in the way.
+func lockTimeout(err error) bool {
+	server, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && server.Code == "55P03"
+}
+
+// park keeps the message. A high-water mark passes it in the same transaction, unless it has: so of two consumers
+// that have the partition, one cannot apply what the other has parked, nor park what the other has applied.
+func park(ctx context.Context, t tx.Tx, r Recorder, m Message, cause error) (Outcome, error) {
+	if isHighWater(r) && markable(m) == nil {
+		outcome, err := r.Record(ctx, t, m)
+		if err != nil {
+			return Undone, fmt.Errorf("record message: %w", err)
+		}
+		if outcome == Duplicate {
+			return passed(ctx, t, m)
+		}
+	}
+	tag, err := t.Exec(ctx, `UPDATE walrelay_kit.inbox_attempts SET parked_at = coalesce(parked_at, now()), reason = $3,
 			stream = nullif($4, ''), topic = nullif($5, ''), partition = CASE WHEN $5 <> '' THEN $6::integer END,
 			position = nullif($7, ''), sent_at = $8, digest = $9, body = $10
 		WHERE consumer = $1 AND message_id = $2`,
 		m.Consumer, m.ID, reason(cause), m.Stream, m.Topic, m.Partition, string(m.Position), nullTime(m.Time),
 		m.Digest, m.Body)
+	if err != nil {
+		return Undone, fmt.Errorf("park message: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return Undone, errSettled
+	}
+	return Parked, nil
 }
 
 func note(ctx context.Context, t tx.Tx, m Message, cause error) error {

@@ -16,7 +16,8 @@ import (
 //
 // The unique key of a partitioned table must contain what it is partitioned by. So the time has to be one that
 // comes with the message and is the same in every delivery; the same id with another time is another
-// message. A message older than Keep cannot be judged any more and is refused with ErrTooOld.
+// message. A message older than Keep cannot be judged any more and is refused with ErrTooOld. Replays of
+// walrelay have no commit time: where they may come, take a time of the event's own for every record.
 //
 // All consumers of a database share the table, and so the setting. A longer Keep reaches back only
 // as far as there are records: what was dropped before is not known again.
