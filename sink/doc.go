@@ -22,7 +22,8 @@
 // the broker remembers.
 //
 // A partition whose batch met a retriable error is muted until all its batches in flight have
-// answered; then they go back to the head of the queue and are resent unchanged, in order.
+// answered; then they go back to the head of the queue and are resent unchanged, in order, each
+// alone: what is written behind one that is tried again and again could push it out of the five.
 //
 // # Exactly once
 //
