@@ -19,11 +19,11 @@ func TestColumns_OfDomains(t *testing.T) {
 			INSERT INTO events VALUES (1, 'k', '\x00', '\x00ff', 7)`)
 		table := sampleOf(t, cfg)
 		require.Equal(t, []decoder.Column{
-			{Name: "id", Type: 20, NotNull: true},
-			{Name: "kind", Type: 25, NotNull: true},
-			{Name: "key", Type: 17, NotNull: true},
-			{Name: "payload", Type: 17},
-			{Name: "note", Type: 23},
+			{Name: "id", Type: 20, Modifier: -1, NotNull: true},
+			{Name: "kind", Type: 25, Modifier: -1, NotNull: true},
+			{Name: "key", Type: 17, Modifier: -1, NotNull: true},
+			{Name: "payload", Type: 17, Modifier: -1},
+			{Name: "note", Type: 23, Modifier: -1},
 		}, table.columns)
 		require.Equal(t, "\x00=\x00\xff", string(table.Largest().Key)+"="+string(table.Largest().Payload))
 
