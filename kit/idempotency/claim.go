@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -106,10 +107,10 @@ WHERE scope = $1 AND key = $2 AND request_hash = $3 AND token = $4 AND state = '
 // ErrLost, that transaction must be rolled back. A lease that is over does no harm as long as nobody
 // took over.
 func (c *Claim) Complete(ctx context.Context, db tx.Tx, answer Response) error {
-	for _, values := range answer.Header {
-		for _, value := range values {
-			if !utf8.ValidString(value) {
-				return errors.New("save answer: header is not UTF-8")
+	for name, values := range answer.Header {
+		for _, text := range append([]string{name}, values...) {
+			if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+				return fmt.Errorf("save answer: %w", ErrHeader)
 			}
 		}
 	}

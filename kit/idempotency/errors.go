@@ -20,6 +20,9 @@ var ErrLost = errors.New("idempotency key is no longer held")
 // ErrCompacted is what a *CompactedError is.
 var ErrCompacted = errors.New("answer of this idempotency key is no longer kept")
 
+// ErrHeader says that a header of the answer is not UTF-8, or has a zero byte: PostgreSQL cannot keep it.
+var ErrHeader = errors.New("header of the answer is not text")
+
 // InProgressError says that somebody else works on the same request. The same call may be repeated.
 type InProgressError struct {
 	RetryAfter time.Duration // when to ask again: after a second, or sooner when the lease ends sooner

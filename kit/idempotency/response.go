@@ -8,7 +8,7 @@ import (
 // Response is the answer that is kept for a key, be it of success or of failure.
 type Response struct {
 	Status int                 // as HTTP counts; other callers may use it as they like
-	Header map[string][]string // UTF-8 only
+	Header map[string][]string // UTF-8 without zero bytes; else ErrHeader
 	Body   []byte
 
 	// Replayed is true when the answer was saved by an earlier call. Ignored when saving.

@@ -21,6 +21,7 @@
 //	410  the key was used so long ago that only its hashes are kept
 //	413  the body is too large
 //	422  the key was used for another request
-//	500  the answer was too large to keep, or the handler left its transaction broken; nothing happened
+//	500  the answer was too large to keep, a header of it no text, or the handler left its transaction broken;
+//	     nothing happened
 //	503  the database did not take the claim or the answer, with Retry-After; the same key may be retried
 package httpkey

@@ -71,6 +71,7 @@ var (
 	errUnsaved = errors.New("answer is not to be saved")
 	errBroken  = errors.New("handler answered success after a failed statement")
 	errNoConn  = errors.New("connection of the handler's transaction broke")
+	errFiles   = errors.New("files of the form were read outside of the guard: put what parses forms inside it")
 )
 
 // Handler guards next.
@@ -113,9 +114,16 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, key string, next h
 		problem(w, http.StatusBadRequest, "the body could not be read")
 		return
 	}
+	parts := []string{r.Method, r.URL.EscapedPath(), r.URL.RawQuery}
+	if len(r.PostForm) > 0 { // a middleware outside has taken it out of the body
+		parts = append(parts, r.PostForm.Encode())
+	}
+	if r.MultipartForm != nil && len(r.MultipartForm.File) > 0 {
+		g.fail(w, r, errFiles)
+		return
+	}
 	request := idempotency.Request{
-		Scope: scope, Key: key, Lease: g.Lease,
-		Hash: idempotency.HashRequest(r.Header.Get("Content-Type"), body, r.Method, r.URL.EscapedPath(), r.URL.RawQuery),
+		Scope: scope, Key: key, Lease: g.Lease, Hash: idempotency.HashRequest(r.Header.Get("Content-Type"), body, parts...),
 	}
 	var answer *recorder // nil unless the handler ran to its end
 	saved, err := idempotency.Run(WithKey(r.Context(), scope, key), g.Pool, request,
@@ -199,7 +207,10 @@ func (g *Guard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errTooLarge):
 		g.report(r, err)
 		problem(w, http.StatusInternalServerError, "the answer is too large to be kept; nothing was done")
-	case errors.Is(err, errBroken):
+	case errors.Is(err, idempotency.ErrHeader):
+		g.report(r, err)
+		problem(w, http.StatusInternalServerError, "the answer cannot be kept; nothing was done")
+	case errors.Is(err, errBroken), errors.Is(err, errFiles):
 		g.report(r, err)
 		problem(w, http.StatusInternalServerError, "the request failed; nothing was done")
 	default:

@@ -349,3 +349,46 @@ func TestGuard_CookieOfAnySpelling(t *testing.T) {
 		Scan(&stored))
 	require.False(t, stored)
 }
+
+// A form that was parsed outside of the guard has left no body, and yet tells requests apart.
+func TestGuard_ParsedForm(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	guard := &httpkey.Guard{Pool: db.Conn, Scope: func(*http.Request) (string, error) { return "", nil }}
+	guarded, err := guard.Handler(http.HandlerFunc(pay))
+	require.NoError(t, err)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		require.NoError(t, r.ParseForm())
+		guarded.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	send := func(body string) reply {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Idempotency-Key", "k")
+		answer, err := server.Client().Do(r)
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		return reply{status: answer.StatusCode, header: answer.Header}
+	}
+	require.Equal(t, 201, send("amount=5").status)
+	require.Equal(t, 422, send("amount=6").status)
+	require.True(t, send("amount=5").replayed())
+}
+
+// An answer that no table can keep will not become one that can: it does not ask for another try.
+func TestGuard_HeaderIsNotText(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"caf\xe9", "a\x00b"} {
+		db := newDatabase(t)
+		server := serve(t, &httpkey.Guard{Pool: db.Conn}, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Disposition", value)
+			pay(w, r)
+		})
+		got := post(t, server, "{}", "Idempotency-Key", "k")
+		require.Equal(t, 500, got.status)
+		require.Empty(t, got.header.Get("Retry-After"))
+		require.Zero(t, payments(t, db))
+	}
+}
