@@ -101,7 +101,8 @@ func (o Outbox) Write(ctx context.Context, t tx.Tx, events ...Event) (ids []stri
 	if err == nil {
 		ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
-	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == "23505" { // unique_violation
+	// A unique_violation with a context is that of a trigger's statement, in another table perhaps.
+	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == "23505" && fault.Where == "" {
 		return nil, fmt.Errorf("write events: %w: %w", ErrDuplicate, err)
 	}
 	if err != nil {

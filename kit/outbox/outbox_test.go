@@ -329,3 +329,19 @@ func TestPurge(t *testing.T) {
 	_, err = outbox.Outbox{}.Purge(t.Context(), db.Conn, 1, 0)
 	require.Error(t, err)
 }
+
+// What a trigger of the table violates elsewhere does not say that the event was recorded.
+func TestWrite_DuplicateOfATrigger(t *testing.T) {
+	t.Parallel()
+	db := database(t, 18)
+	db.Exec(t, `CREATE TABLE audit (kind text UNIQUE);
+		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN INSERT INTO audit VALUES (NEW.type); RETURN NEW; END $$;
+		CREATE TRIGGER note BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION note()`)
+	event := outbox.Event{AggregateType: "order", AggregateID: "1", Type: "paid"}
+	_, err := outbox.Write(t.Context(), db.Conn, event)
+	require.NoError(t, err)
+	_, err = outbox.Write(t.Context(), db.Conn, event)
+	require.ErrorContains(t, err, "audit_kind_key")
+	require.NotErrorIs(t, err, outbox.ErrDuplicate)
+}
