@@ -20,7 +20,8 @@ import (
 // the effect's transaction, which removes the count.
 //
 // A parked message breaks the order of its key: later ones are applied without it. With HighWater the mark passes
-// it in the transaction that parks it, so an old owner of the partition cannot apply it any more.
+// it in the transaction that parks it, so an old owner of the partition cannot apply it any more. A HighWater within a
+// RecorderFunc is not recognised as one, and its Duplicate is taken for applied: take Table alone then.
 type Parking struct {
 	// After is the number of attempts after which a message is parked, 1 at least.
 	After int
