@@ -58,8 +58,9 @@ func TestLifecycle_Standby(t *testing.T) {
 			all = others.add(s)
 		}
 		all.holder(s)
+		const holders = 4 // the first, and one after each end; a standby may see them all
 		for _, i := range all {
-			require.LessOrEqual(t, strings.Count(i.Log(), "standing by"), 3, "once for each holder")
+			require.LessOrEqual(t, strings.Count(i.Log(), "standing by"), holders, "once for each")
 		}
 		s.caughtUp()
 		s.judge(f.ledger)
