@@ -122,7 +122,7 @@ func (a *Ahead) inspect(ctx context.Context, db *pgx.Conn, m *decoder.Mapping) (
 		return nil, &cdc.FatalError{Object: object, Problem: "does not exist", Remedy: "correct WALRELAY_TABLES"}
 	case err != nil:
 		return nil, fmt.Errorf("inspect %s: %w", object, cdc.Diagnose(err))
-	case !byTime || kind != "timestamp with time zone" && kind != "timestamp without time zone" && kind != "date":
+	case !byTime || !isTime(kind):
 		return nil, &cdc.FatalError{
 			Object: object, Problem: fmt.Sprintf("is not partitioned by ranges of a time column %q", a.Column),
 			Remedy: "name the column: WALRELAY_RETENTION_COLUMN, or retention of the table in WALRELAY_TABLE_COLUMNS; or " +

@@ -84,7 +84,7 @@ func (t *table) examinePartitions(ctx context.Context, db *pgx.Conn) (*cdc.Findi
 		return nil, nil //nolint:nilnil // there is nothing to say
 	case err != nil:
 		return nil, err
-	case kind != "timestamp with time zone" && kind != "timestamp without time zone" && kind != "date":
+	case !isTime(kind):
 		return nil, nil //nolint:nilnil // likewise
 	}
 	spans, err := readSpans(ctx, db, t.oid)

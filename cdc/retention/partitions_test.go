@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
 
@@ -59,15 +60,22 @@ func TestPartitions_Dropped(t *testing.T) {
 	})
 }
 
+// reads begins a transaction that holds up whoever detaches a partition.
+func (f *fixture) reads() pgx.Tx {
+	f.t.Helper()
+	reader, err := f.db.Conn.Begin(f.t.Context())
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { _ = reader.Rollback(context.Background()) })
+	_, err = reader.Exec(f.t.Context(), "SELECT FROM public.events")
+	require.NoError(f.t, err)
+	return reader
+}
+
 // A detachment that a crash or a long transaction interrupted is brought to its end.
 func TestPartitions_Interrupted(t *testing.T) {
 	forMajors(t, func(t *testing.T, major int) {
 		f := newFixture(t, major, daily)
-		reader, err := f.db.Conn.Begin(t.Context())
-		require.NoError(t, err)
-		defer func() { _ = reader.Rollback(context.Background()) }()
-		_, err = reader.Exec(t.Context(), "SELECT FROM public.events")
-		require.NoError(t, err)
+		reader := f.reads()
 		f.coversAll()
 		f.run()
 		f.fails("detach partition", "lock timeout")
@@ -136,11 +144,7 @@ func TestPartitions_KeptAfterAll(t *testing.T) {
 func TestPartitions_SomebodysDetachment(t *testing.T) {
 	forMajors(t, func(t *testing.T, major int) {
 		f := newFixture(t, major, daily)
-		reader, err := f.db.Conn.Begin(t.Context())
-		require.NoError(t, err)
-		defer func() { _ = reader.Rollback(context.Background()) }()
-		_, err = reader.Exec(t.Context(), "SELECT FROM public.events")
-		require.NoError(t, err)
+		reader := f.reads()
 		operator, err := f.Connect(t.Context(), f.session)
 		require.NoError(t, err)
 		defer func() { _ = operator.Close(context.Background()) }()

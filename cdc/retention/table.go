@@ -86,12 +86,21 @@ func inspect(ctx context.Context, db *pgx.Conn, cfg *Config) ([]table, error) {
 	return tables, nil
 }
 
+// isTime reports whether a type, as format_type names it, tells a row's age.
+func isTime(name string) bool {
+	switch name {
+	case "timestamp with time zone", "timestamp without time zone", "date":
+		return true
+	}
+	return false
+}
+
 func (t *table) checkColumn() error {
 	const remedy = "set WALRELAY_RETENTION_COLUMN, or retention of the table in WALRELAY_TABLE_COLUMNS, to "
-	switch t.columnType {
-	case "timestamp with time zone", "timestamp without time zone", "date":
+	switch {
+	case isTime(t.columnType):
 		return nil
-	case "":
+	case t.columnType == "":
 		return &cdc.FatalError{
 			Object:  "table " + t.name,
 			Problem: fmt.Sprintf("has no column %q, by which WALRELAY_RETENTION tells a row's age", t.Column),
