@@ -264,6 +264,15 @@ func (s *setup) isMessageLetter(record *kgo.Record, i int, verdict bool) {
 	require.NotEmpty(s.t, judge.Header(record, "walrelay-source-position"))
 }
 
+// makesRoom raises the topic's limit for the message at which the stream is stuck: it arrives, and then the next.
+func (s *setup) makesRoom(consumer *testenv.Consumer, stuck, next string) {
+	s.t.Helper()
+	at := s.stuckMessage(stuck, "the record takes")
+	s.limit(s.topic, 100000)
+	s.run("stream", "release", at, "--verdict", "retry")
+	require.Equal(s.t, []string{stuck, next}, delivered(consumer.WaitFor(s.t, 2, wait)))
+}
+
 // A message that is larger than its topic takes is held back like a row.
 func TestMessage_Oversize(t *testing.T) {
 	t.Parallel()
@@ -272,10 +281,7 @@ func TestMessage_Oversize(t *testing.T) {
 	consumer := s.consume(s.topic)
 	s.emit(1, "k", text(30000))
 	s.emit(2, "k", `{}`)
-	at := s.stuckMessage(eventID(1), "the record takes")
-	s.limit(s.topic, 100000)
-	s.run("stream", "release", at, "--verdict", "retry")
-	require.Equal(t, []string{eventID(1), eventID(2)}, delivered(consumer.WaitFor(t, 2, wait)))
+	s.makesRoom(consumer, eventID(1), eventID(2))
 	s.stop(relay)
 }
 
