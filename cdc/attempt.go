@@ -91,6 +91,7 @@ func (s *Stream) ticking(work func() error, look func()) error {
 // meet reports what the server does not have of what this process has published before.
 func (s *Stream) meet(server *Server) {
 	s.warn(server.warnings)
+	s.lag.follow(server)
 	d := s.seen.meet(server)
 	if d == nil {
 		return

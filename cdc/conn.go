@@ -186,8 +186,13 @@ func (s *Server) identify(ctx context.Context, repl *pgconn.PgConn, seen *witnes
 
 // isSame refuses a server other than the one identified.
 func (s *Server) isSame(ctx context.Context, conn *pgconn.PgConn) error {
+	return startedAt(ctx, conn, s.started)
+}
+
+// startedAt refuses a server other than the one whose postmaster started then.
+func startedAt(ctx context.Context, conn *pgconn.PgConn, want string) error {
 	started, err := firstValue(ctx, conn, postmasterStarted)
-	if err == nil && started != s.started {
+	if err == nil && started != want {
 		return errors.New("the two connections reached different servers")
 	}
 	return err

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // LagReader asks the server how far the slot is behind, each time anew: a number that cannot be had
@@ -17,12 +19,19 @@ type LagReader struct {
 
 	conn    *pgx.Conn
 	version int
+
+	server atomic.Value // string, when the postmaster started that the stream has met last; empty: none, or no stream
+	known  string       // the one to which conn was seen to lead
 }
 
 // NewLagReader returns a reader of the configured slot's lag. It does not connect yet.
 func NewLagReader(cfg *Config) *LagReader {
 	return &LagReader{cfg: cfg, turn: make(chan struct{}, 1)}
 }
+
+// follow has later answers come from this server and no other one: after a failover the former primary may go
+// on answering. It does no I/O, and may be called concurrently with the other methods.
+func (l *LagReader) follow(s *Server) { l.server.Store(s.started) }
 
 // Lag asks the server. It takes no longer than ctx allows.
 func (l *LagReader) Lag(ctx context.Context) (Lag, error) {
@@ -65,14 +74,24 @@ func (l *LagReader) enter(ctx context.Context) error {
 func (l *LagReader) leave() { <-l.turn }
 
 func (l *LagReader) connect(ctx context.Context) error {
+	server, _ := l.server.Load().(string)
+	isSame := func(ctx context.Context, conn *pgconn.PgConn) error { return startedAt(ctx, conn, server) }
 	if l.conn != nil && !l.conn.IsClosed() {
-		return nil
+		if l.known == server || isSame(ctx, l.conn.PgConn()) == nil {
+			l.known = server
+			return nil
+		}
+		l.hangUp(ctx)
 	}
-	conn, err := connectSQL(ctx, l.cfg)
+	var checks []pgconn.ValidateConnectFunc
+	if server != "" {
+		checks = append(checks, isSame)
+	}
+	conn, err := connectSQL(ctx, l.cfg, checks...)
 	if err != nil {
 		return err
 	}
-	l.conn = conn
+	l.conn, l.known = conn, server
 	err = conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&l.version)
 	if err != nil {
 		l.hangUp(ctx)

@@ -114,3 +114,32 @@ func TestLagReader_NeverStale(t *testing.T) {
 	_, err = lagReader.Lag(t.Context())
 	require.NoError(t, err)
 }
+
+// TestStream_LagIsOfTheServerInUse: after a failover the former primary, which still answers, is not asked.
+func TestStream_LagIsOfTheServerInUse(t *testing.T) {
+	t.Parallel()
+	major := testenv.Majors()[0]
+	_, former := streamOn(t, testenv.StartPostgres(t, major, testenv.Config{}))
+	_, cfg := streamOn(t, testenv.Postgres(t, major))
+	cfg.Slot = former.Slot
+	register(t, former)
+	register(t, cfg)
+	server := dial(t, cfg)
+
+	address, promoted := former.ConnString, cfg.ConnString
+	cfg.ReadConnString = func() (Secret, error) { return address, nil }
+	stream, err := New(*cfg, &scripted{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stream.lag.Close(context.Background())) })
+	_, err = stream.Lag(t.Context())
+	require.NoError(t, err)
+	stream.meet(server)
+	_, err = stream.Lag(t.Context())
+	require.ErrorContains(t, err, "different servers", "the address leads to the former one still")
+	address = promoted
+	_, err = stream.Lag(t.Context())
+	require.NoError(t, err)
+	address = former.ConnString
+	_, err = stream.Lag(t.Context())
+	require.NoError(t, err, "the connection is kept")
+}
