@@ -125,6 +125,8 @@ func sweep(shared string) error {
 			continue
 		}
 		killInside(dir)
+		left, _ := filepath.Glob(filepath.Join(dir, "*", "data"))
+		dropSharedMemory(left...)
 		_ = os.RemoveAll(dir) // another process may sweep at the same time; what remains is swept next time
 	}
 	return nil

@@ -13,3 +13,14 @@ func Alive(pid int) bool { return alive(pid) }
 func PerformAlone(ctx context.Context, log io.Writer, body func(t testing.TB)) bool {
 	return perform(ctx, log, body)
 }
+
+// Sweep removes what test processes that were killed have left.
+func Sweep(t testing.TB) {
+	shared, err := sharedDir()
+	if err == nil {
+		err = sweep(shared)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -215,6 +215,7 @@ func (s *Server) close() error {
 	if err := s.kill(); err != nil {
 		return err
 	}
+	dropSharedMemory(s.Dir)
 	return os.RemoveAll(filepath.Dir(s.Dir))
 }
 

@@ -3,6 +3,7 @@ package testenv_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,7 +23,7 @@ func TestHelper_StartAndHang(t *testing.T) {
 	pg := testenv.StartPostgres(t, 18, testenv.Config{})
 	kafka := testenv.StartKafka(t, testenv.KafkaConfig{})
 	sleep := testenv.StartProcess(t, testenv.Command{Path: "/bin/sleep", Args: []string{"600"}})
-	fmt.Println("started:", pg.PID(), kafka.BrokerPID(0), sleep.PID())
+	fmt.Println("memory:", sharedMemory(t, pg.Dir), "started:", pg.PID(), kafka.BrokerPID(0), sleep.PID())
 	<-t.Context().Done()
 }
 
@@ -35,7 +36,9 @@ func TestChildrenDie(t *testing.T) {
 		Env: map[string]string{"TESTENV_HANG": "1", "WALRELAY_TESTENV_CACHE": os.Getenv("WALRELAY_TESTENV_CACHE")},
 	})
 	child.WaitForLog(t, "started:", 2*time.Minute)
-	_, list, _ := strings.Cut(child.Stdout(), "started: ")
+	memory, list, _ := strings.Cut(child.Stdout(), "started: ")
+	id, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(memory, "memory:")))
+	require.NoError(t, err)
 	var pids []int
 	for field := range strings.FieldsSeq(list) {
 		pid, err := strconv.Atoi(field)
@@ -49,6 +52,21 @@ func TestChildrenDie(t *testing.T) {
 	for _, pid := range pids {
 		require.Eventually(t, func() bool { return !testenv.Alive(pid) }, 30*time.Second, 10*time.Millisecond)
 	}
+	require.Eventually(t, func() bool { // what the server's other processes are attached to stays until they have ended
+		sweeper := exec.CommandContext(t.Context(), self, "-test.run", "^TestHelper_Sweep$")
+		sweeper.Env = append(os.Environ(), "TESTENV_SWEEP=1")
+		out, err := sweeper.CombinedOutput()
+		require.NoError(t, err, string(out))
+		return !exists(id)
+	}, 30*time.Second, 10*time.Millisecond)
+}
+
+// TestHelper_Sweep is no test: it is another child of TestChildrenDie. A process sweeps before it has a directory.
+func TestHelper_Sweep(t *testing.T) {
+	if os.Getenv("TESTENV_SWEEP") == "" {
+		t.Skip("runs as a child of TestChildrenDie")
+	}
+	testenv.Sweep(t)
 }
 
 func TestProcess(t *testing.T) {
