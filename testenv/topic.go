@@ -42,6 +42,13 @@ func (c *Cluster) CreateTopic(t testing.TB, name string, partitions int, configs
 			t.Errorf("delete topic %s: %v", name, err)
 		}
 	})
+	c.awaitLeaders(ctx, t, name, partitions)
+}
+
+// awaitLeaders waits until the brokers tell of that many partitions, each of which has a leader. They learn of a change
+// after the controller has answered.
+func (c *Cluster) awaitLeaders(ctx context.Context, t testing.TB, name string, partitions int) {
+	t.Helper()
 	if !poll(time.Minute, func() bool {
 		topics, err := c.Admin.ListTopics(ctx, name)
 		if err != nil || len(topics[name].Partitions) != partitions {
@@ -58,11 +65,15 @@ func (c *Cluster) CreateTopic(t testing.TB, name string, partitions int, configs
 	}
 }
 
-// AddPartitions raises the partition count of a topic by n.
+// AddPartitions raises the partition count of a topic by n, and returns when every partition has a leader.
 func (c *Cluster) AddPartitions(t testing.TB, topic string, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	before, err := c.Admin.ListTopics(ctx, topic)
+	if err != nil {
+		t.Fatalf("list topic: %v", err)
+	}
 	answers, err := c.Admin.CreatePartitions(ctx, n, topic)
 	if err == nil {
 		err = answers.Error()
@@ -70,4 +81,5 @@ func (c *Cluster) AddPartitions(t testing.TB, topic string, n int) {
 	if err != nil {
 		t.Fatalf("add partitions to %s: %v", topic, err)
 	}
+	c.awaitLeaders(ctx, t, topic, len(before[topic].Partitions)+n)
 }
