@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -24,12 +25,27 @@ func (s *Server) Standby(t testing.TB, cfg Config) *Server {
 	standby.private = true
 	t.Cleanup(func() {
 		standby.cleanup(t)
-		if !s.private {
-			s.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1", slot)
-			s.Exec(t, "SELECT pg_drop_replication_slot($1)", slot)
+		if s.private { // which goes as a whole, if it is still there
+			return
+		}
+		if err := s.dropPhysicalSlot(slot); err != nil {
+			t.Errorf("drop slot %s: %v", slot, err)
 		}
 	})
 	return standby
+}
+
+// dropPhysicalSlot tries until the WAL sender has noticed that the standby is gone.
+func (s *Server) dropPhysicalSlot(slot string) error {
+	var last error
+	poll(time.Minute, func() bool {
+		last = s.admin(func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "SELECT pg_drop_replication_slot($1)", slot)
+			return err
+		})
+		return last == nil
+	})
+	return last
 }
 
 // Promote makes a standby a primary, on a timeline of its own, and waits for that.
