@@ -3,7 +3,7 @@ package checkpoint_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/walrelay/walrelay/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testenv.VerifyMain(m) }

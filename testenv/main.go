@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -24,12 +25,22 @@ func Main(m *testing.M) {
 func VerifyMain(m *testing.M, ignore ...goleak.Option) {
 	code := max(m.Run(), stopShared())
 	if code == 0 {
-		if err := goleak.Find(ignore...); err != nil {
+		if err := leaked(30*time.Second, ignore...); err != nil {
 			fmt.Fprintln(os.Stderr, "goroutines left at the end of the tests:", err)
 			code = 1
 		}
 	}
 	os.Exit(code)
+}
+
+// leaked looks for goroutines that stay. Those that are about to end get more time than goleak gives them, which is
+// less than half a second: a connection that is given up in the middle of a query is closed in the background.
+func leaked(limit time.Duration, ignore ...goleak.Option) (err error) {
+	poll(limit, func() bool {
+		err = goleak.Find(ignore...)
+		return err == nil
+	})
+	return err
 }
 
 // Majors are the PostgreSQL majors to run tests against: those of WALRELAY_TEST_MAJORS ("14,18"), or

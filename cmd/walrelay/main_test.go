@@ -9,12 +9,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/walrelay/walrelay/testenv"
 )
 
 var update = flag.Bool("update", false, "write generated documents instead of comparing them")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testenv.VerifyMain(m) }
 
 // result is what a command left behind.
 type result struct {
