@@ -166,7 +166,7 @@ func (b *broker) await() error {
 	}
 	defer client.Close()
 	admin := kadm.NewClient(client)
-	if poll(90*time.Second, func() bool {
+	if poll(startLimit, func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		var meta kadm.Metadata

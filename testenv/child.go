@@ -138,6 +138,9 @@ func killInside(dir string) {
 	}
 }
 
+// startLimit is how long a server may take until it serves, on a machine that starts several at once.
+const startLimit = 3 * time.Minute
+
 // poll calls cond every few milliseconds until it is true or the time is up.
 func poll(limit time.Duration, cond func() bool) bool {
 	ticker := time.NewTicker(10 * time.Millisecond)

@@ -82,7 +82,7 @@ func (db *Database) closePool() bool {
 		db.Conn.Close()
 		close(closed)
 	}()
-	timer := time.NewTimer(5 * time.Second)
+	timer := time.NewTimer(30 * time.Second)
 	defer timer.Stop()
 	select {
 	case <-closed:
@@ -143,7 +143,7 @@ func (db *Database) QueryRow(t testing.TB, sql string, args ...any) pgx.Row {
 // drop tries until nobody reconnects in between.
 func (db *Database) drop() error {
 	var last error
-	if poll(20*time.Second, func() bool {
+	if poll(time.Minute, func() bool {
 		last = db.server.admin(db.dropOnce)
 		return last == nil
 	}) {

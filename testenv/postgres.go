@@ -231,7 +231,7 @@ func (s *Server) start() error {
 	if s.child, err = startChild(cmd); err != nil {
 		return err
 	}
-	ready := poll(time.Minute, func() bool {
+	ready := poll(startLimit, func() bool {
 		err = s.admin(func(ctx context.Context, conn *pgx.Conn) error {
 			return conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&s.Version)
 		})

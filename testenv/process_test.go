@@ -31,11 +31,16 @@ func TestChildrenDie(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
 	require.NoError(t, err)
+	testenv.Postgres(t, 18) // what the child starts is fetched before, which may take its time
+	testenv.Kafka(t)
 	child := testenv.StartProcess(t, testenv.Command{
 		Path: self, Args: []string{"-test.run", "^TestHelper_StartAndHang$"},
-		Env: map[string]string{"TESTENV_HANG": "1", "WALRELAY_TESTENV_CACHE": os.Getenv("WALRELAY_TESTENV_CACHE")},
+		Env: map[string]string{
+			"TESTENV_HANG": "1", "WALRELAY_TESTENV_CACHE": os.Getenv("WALRELAY_TESTENV_CACHE"),
+			"XDG_CACHE_HOME": os.Getenv("XDG_CACHE_HOME"),
+		},
 	})
-	child.WaitForLog(t, "started:", 2*time.Minute)
+	child.WaitForLog(t, "started:", 5*time.Minute)
 	memory, list, _ := strings.Cut(child.Stdout(), "started: ")
 	id, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(memory, "memory:")))
 	require.NoError(t, err)
@@ -77,11 +82,11 @@ func TestProcess(t *testing.T) {
 		})
 	}
 	p := script(`trap 'echo caught >&2; exit 7' TERM; echo out $WORD; while :; do sleep 0.05; done`)
-	p.WaitForLog(t, "out seen", 10*time.Second)
+	p.WaitForLog(t, "out seen", time.Minute)
 	require.True(t, p.Running())
 	require.Empty(t, p.Log())
 	p.Signal(t, syscall.SIGTERM)
-	require.Equal(t, 7, p.Wait(t, 10*time.Second))
+	require.Equal(t, 7, p.Wait(t, time.Minute))
 	require.Equal(t, "caught\n", p.Log())
 
 	p = script("exec sleep 600")
