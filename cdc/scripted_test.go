@@ -24,8 +24,8 @@ type scripted struct {
 
 	mu        sync.Mutex
 	runs      []checkpoint.Run
-	published []string // ids
-	reached   pglogrepl.LSN
+	published []string      // ids
+	end       pglogrepl.LSN // of the transaction of the id that was published last; 0: it has not ended
 	recorded  []uint64
 	ends      int
 }
@@ -51,7 +51,7 @@ func (s *scripted) End(context.Context) error {
 
 func (s *scripted) Publish(seq uint64, ev *decoder.Event) {
 	s.mu.Lock()
-	s.published = append(s.published, string(ev.ID))
+	s.published, s.end = append(s.published, string(ev.ID)), 0
 	s.mu.Unlock()
 	if s.publish != nil {
 		s.publish(s.run(), seq, ev)
@@ -62,7 +62,9 @@ func (s *scripted) Publish(seq uint64, ev *decoder.Event) {
 
 func (s *scripted) Reached(lsn pglogrepl.LSN) {
 	s.mu.Lock()
-	s.reached = lsn
+	if s.end == 0 {
+		s.end = lsn
+	}
 	s.mu.Unlock()
 	if !s.silent {
 		s.run().Mailbox.Reach(lsn)
@@ -86,10 +88,10 @@ func (s *scripted) run() checkpoint.Run {
 }
 
 // snapshot returns what the session has told so far.
-func (s *scripted) snapshot() (runs int, published []string, reached pglogrepl.LSN, recorded []uint64) {
+func (s *scripted) snapshot() (runs int, published []string, end pglogrepl.LSN, recorded []uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.runs), slices.Clone(s.published), s.reached, slices.Clone(s.recorded)
+	return len(s.runs), slices.Clone(s.published), s.end, slices.Clone(s.recorded)
 }
 
 // running is a stream that a test has started.
@@ -144,7 +146,7 @@ func (r *running) stopped() {
 // until waits for a condition.
 func (r *running) until(holds func() bool) {
 	r.t.Helper()
-	require.Eventually(r.t, holds, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(r.t, holds, time.Minute, 5*time.Millisecond)
 }
 
 // state waits until the stream is in a state.
@@ -182,14 +184,14 @@ func (r *running) confirmed() (slot, registry pglogrepl.LSN) {
 	return slot, registry
 }
 
-// end waits for the end of a transaction of which these ids were published last, settled or not.
+// end waits for the end of the transaction of which these ids were published last, settled or not. It is not what was
+// reached last: keepalives go on behind it, and are confirmed in large steps.
 func (r *running) end(published ...string) (end pglogrepl.LSN) {
 	r.t.Helper()
-	before, _ := r.confirmed()
 	r.published(published...)
 	r.until(func() bool {
 		_, _, end, _ = r.sink.snapshot()
-		return end > before
+		return end > 0
 	})
 	return end
 }
