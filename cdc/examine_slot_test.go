@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -118,7 +119,10 @@ func TestExamine_SlotRetention(t *testing.T) {
 	db.Exec(t, "ALTER SYSTEM SET max_slot_wal_keep_size = '16MB'")
 	db.Exec(t, "SELECT pg_reload_conf()")
 	write(4)
-	db.Exec(t, "CHECKPOINT")
+	require.Eventually(t, func() bool { // the checkpointer learns of the setting when it is told to look
+		db.Exec(t, "CHECKPOINT")
+		return slotOf(t, dial(t, cfg)).Lost()
+	}, time.Minute, 10*time.Millisecond)
 	f = found(t, examine(t, cfg), "slot")
 	require.Contains(t, f.Found, "was invalidated by the server")
 	require.Contains(t, f.Fix, "pg_drop_replication_slot")

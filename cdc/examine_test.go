@@ -206,5 +206,8 @@ func TestExamine_Standby(t *testing.T) {
 
 	cfg.ConnString = primary
 	standby.Stop(t, testenv.Fast)
+	require.Eventually(t, func() bool { // its WAL sender has noticed
+		return finds(examine(t, cfg), "synchronized-standby-slots")
+	}, time.Minute, 50*time.Millisecond)
 	mended(t, db, cfg, "synchronized-standby-slots", LevelFault, "no standby streams through")
 }

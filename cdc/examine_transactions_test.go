@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -44,7 +45,7 @@ func TestExamine_Transactions(t *testing.T) {
 		require.Contains(t, open[0].Found, db.Name)
 		absent(t, examine(t, cfg), "open-transactions") // it is young
 		carryOut(t, db, open[0].Fix)
-		require.Empty(t, about(object))
+		require.Eventually(t, func() bool { return len(about(object)) == 0 }, time.Minute, 10*time.Millisecond)
 		_ = conn.Close(t.Context())
 
 		gid := db.Slot(t) + " it's"

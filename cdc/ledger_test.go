@@ -202,12 +202,23 @@ func loseStandby(t *testing.T, db *testenv.Database) {
 	t.Helper()
 	db.Exec(t, "ALTER SYSTEM SET synchronous_standby_names = 'away'")
 	db.Exec(t, "SELECT pg_reload_conf()")
-	require.Eventually(t, func() bool { // until a commit waits
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := db.Conn.Exec(ctx, "INSERT INTO events SELECT count(*), 'a' FROM events")
-		return err != nil
-	}, 20*time.Second, 10*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { // commits until one waits
+		var err error
+		for err == nil {
+			_, err = db.Conn.Exec(ctx, "INSERT INTO events SELECT count(*), 'a' FROM events")
+		}
+		done <- err
+	}()
+	require.Eventually(t, func() bool {
+		var waits bool
+		require.NoError(t, db.QueryRow(t, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event = 'SyncRep')`).Scan(&waits))
+		return waits
+	}, time.Minute, 10*time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
 }
 
 // TestRegistry_BeginOnce: whoever comes second finds a stream that may be further already.
