@@ -31,7 +31,7 @@ func TestGuard_StopDuringAQuery(t *testing.T) {
 			return err
 		})
 	}()
-	awaitLock(t, db, 0)
+	awaitLock(t, db)
 	stop()
 	require.ErrorIs(t, g.use(ctx, nil), context.Canceled)
 	unlock()
@@ -62,7 +62,7 @@ func TestStream_StopsBehindATransactionWithAnUnknownTable(t *testing.T) {
 	r := start(t, db, cfg, &scripted{})
 	r.state(StateStreaming)
 	unlock := lock(t, db, "walrelay.streams")
-	awaitLock(t, db, 0) // a round, which has the connection now
+	awaitLock(t, db) // a round, which has the connection now
 	db.Exec(t, `BEGIN; INSERT INTO events VALUES (1, 'a'); INSERT INTO other VALUES (1);
 		INSERT INTO events VALUES (2, 'a'); COMMIT`)
 	r.published("1")

@@ -19,6 +19,26 @@ func instances(t *testing.T, cfg *Config) []Instance {
 	return lag.Instances
 }
 
+// awaitInstances waits until there are that many: a session that has ended, or was given up, stays for a moment.
+func awaitInstances(t *testing.T, cfg *Config, n int) (found []Instance) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		found = instances(t, cfg)
+		return len(found) == n
+	}, time.Minute, 10*time.Millisecond)
+	return found
+}
+
+// shown shows a standby, which gives that a second and does not try again before its next attempt to get the slot.
+func shown(t *testing.T, p *presence) (pid int32) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		pid = p.show(t.Context())
+		return pid != 0
+	}, time.Minute, 10*time.Millisecond)
+	return pid
+}
+
 func TestInstances(t *testing.T) {
 	forMajors(t, func(t *testing.T, major int) {
 		db, cfg := newStream(t, major)
@@ -41,11 +61,12 @@ func TestInstances(t *testing.T) {
 
 		standby := presence{cfg: cfg, log: cfg.Logger}
 		defer standby.hide(context.Background())
-		pid := standby.show(t.Context())
-		require.NotZero(t, pid)
-		require.Equal(t, pid, standby.show(t.Context()), "the session stays")
-		found = instances(t, cfg)
-		require.Len(t, found, 2)
+		var pid int32
+		require.Eventually(t, func() bool {
+			pid = shown(t, &standby)
+			return pid == standby.show(t.Context())
+		}, time.Minute, 10*time.Millisecond, "the session stays")
+		found = awaitInstances(t, cfg, 2)
 		require.False(t, found[1].Active)
 		require.Equal(t, pid, found[1].PID)
 		require.Equal(t, "walrelay standby "+cfg.Slot, found[1].Application)
@@ -55,25 +76,24 @@ func TestInstances(t *testing.T) {
 		other.Slot = "another"
 		stranger := presence{cfg: &other, log: cfg.Logger}
 		defer stranger.hide(context.Background())
-		require.NotZero(t, stranger.show(t.Context()))
+		shown(t, &stranger)
 		require.Len(t, instances(t, cfg), 2)
 
 		// A role that may see nothing of others sees who they are all the same.
 		weak := *cfg
 		asRole(t, db, &weak, "")
-		found = instances(t, &weak)
-		require.Len(t, found, 2)
+		found = awaitInstances(t, &weak, 2)
 		require.Equal(t, pid, found[1].PID)
 		require.Equal(t, "walrelay standby "+cfg.Slot, found[1].Application)
 		require.True(t, found[1].Since.IsZero())
 		require.Empty(t, found[1].Client)
 
 		db.Exec(t, "SELECT pg_terminate_backend($1)", pid)
-		require.Eventually(t, func() bool { return len(instances(t, cfg)) == 1 }, time.Minute, 10*time.Millisecond)
-		require.NotEqual(t, pid, standby.show(t.Context()), "a lost session is replaced")
-		require.Len(t, instances(t, cfg), 2)
+		awaitInstances(t, cfg, 1)
+		require.NotEqual(t, pid, shown(t, &standby), "a lost session is replaced")
+		awaitInstances(t, cfg, 2)
 		standby.hide(t.Context())
-		require.Eventually(t, func() bool { return len(instances(t, cfg)) == 1 }, time.Minute, 10*time.Millisecond)
+		awaitInstances(t, cfg, 1)
 	})
 }
 

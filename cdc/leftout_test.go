@@ -90,7 +90,7 @@ func TestLeftOut_NotDone(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err = k.Advance(t.Context(), report.Current)
 			return err == nil
-		}, 10*time.Second, 20*time.Millisecond)
+		}, time.Minute, 20*time.Millisecond)
 		require.Nil(t, k.leftOut(t))
 	})
 }

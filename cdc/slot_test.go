@@ -29,7 +29,7 @@ func TestCreateSlot_NamesWhoHoldsItUp(t *testing.T) {
 		_, err := s.Register(t.Context())
 		created <- err
 	}()
-	require.Eventually(t, func() bool { return logs.Len() > 0 }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return logs.Len() > 0 }, time.Minute, 20*time.Millisecond)
 	require.Equal(t, "idle in transaction", logs.All()[0].ContextMap()["oldest_state"])
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, <-created)
@@ -106,10 +106,8 @@ func TestLagReader_NeverStale(t *testing.T) {
 	server.Pause(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	start := time.Now()
-	_, err = lagReader.Lag(ctx)
-	require.Error(t, err)
-	require.Less(t, time.Since(start), 5*time.Second)
+	_, err = lagReader.Lag(ctx) // which would wait as long as it is let
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 	server.Resume(t)
 	_, err = lagReader.Lag(t.Context())
 	require.NoError(t, err)
