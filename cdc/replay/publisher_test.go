@@ -40,7 +40,7 @@ func (b *batching) Full()                     {}
 // outcomes publishes events with the ids through the sink and returns what became of each.
 func outcomes(t *testing.T, sink *batching, ids ...string) (settled []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	window := checkpoint.Window{Events: 10, Bytes: 1 << 20}
 	p := NewPublisher(sink, window, func(ev *decoder.Event, refused *checkpoint.Poison) {
