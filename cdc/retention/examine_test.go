@@ -58,6 +58,7 @@ func TestExamine_Partitions(t *testing.T) {
 	forMajors(t, func(t *testing.T, major int) {
 		for _, kind := range []string{"timestamptz", "date"} {
 			t.Run(kind, func(t *testing.T) {
+				hourLasts(t)
 				f := newFixture(t, major, timed(kind))
 				f.db.Exec(t, `CREATE TABLE public.events_next PARTITION OF public.events
 					FOR VALUES FROM ('2099-01-01') TO ('2100-01-01')`)

@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) { testenv.VerifyMain(m) }
 
 const (
-	wait = 30 * time.Second
+	wait = time.Minute
 	tick = 20 * time.Millisecond
 )
 
@@ -75,6 +75,21 @@ func (f *fixture) Connect(ctx context.Context, _ cdc.Session) (*pgx.Conn, error)
 	cfg.RuntimeParams["timezone"], cfg.RuntimeParams["search_path"] = "UTC", "pg_catalog, pg_temp"
 	cfg.RuntimeParams["lock_timeout"] = "300"
 	return pgx.ConnectConfig(ctx, cfg)
+}
+
+// hourLasts waits for the next full hour, UTC, if it is near: what the test compares must lie within one.
+func hourLasts(t *testing.T) {
+	t.Helper()
+	left := time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))
+	if left > time.Minute {
+		return
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.Context().Done():
+	}
 }
 
 // run starts the keeper, until the end of the test.
