@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,11 +52,11 @@ func (s *setup) consume(topics ...string) *testenv.Consumer {
 }
 
 // state is the one that was committed last.
-func (s *setup) state() *checkpoint.State {
+func (s *setup) state() written {
 	s.t.Helper()
 	states := s.kafkaTransactions().states
 	require.NotEmpty(s.t, states)
-	return states[len(states)-1].State
+	return states[len(states)-1]
 }
 
 // producer is one life of a transactional id: another instance, or another run, has another one.
@@ -75,6 +76,7 @@ type written struct {
 	*checkpoint.State
 	producer
 	position string
+	record   *kgo.Record
 }
 
 // transactions is what a stream has written in transactions that were committed.
@@ -120,7 +122,7 @@ func (s *setup) kafkaTransactions(topics ...string) *transactions {
 		require.Len(s.t, c.records, 1, "a transaction has one state")
 		state, err := checkpoint.ParseState(c.records[0].Value)
 		require.NoError(s.t, err)
-		w := written{State: state, producer: c.producer}
+		w := written{State: state, producer: c.producer, record: c.records[0]}
 		if !state.Position.IsZero() {
 			w.position = state.Position.String()
 		}
@@ -194,9 +196,26 @@ func positionOf(r *kgo.Record) string {
 // transactionOf is a position without its last part.
 func transactionOf(position string) string { return position[:checkpoint.PositionLen-9] }
 
+// marked waits until the brokers have written the markers of every transaction of the stream that is decided: they
+// answer that it is committed before, and write to each partition on its own. An end that is read earlier misses them.
+// What a killed process has left undecided stays so.
+func (s *setup) marked() {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		decided, err := s.cluster.Admin.ListTransactions(s.t.Context(), nil, []string{"PrepareCommit", "PrepareAbort"})
+		for id := range decided {
+			if id == "walrelay-"+s.slot || strings.HasPrefix(id, "walrelay-"+s.slot+":") { // a replay's
+				return false
+			}
+		}
+		return err == nil
+	}, wait, tick)
+}
+
 // everything is what topics hold now, with markers and what was aborted, by partition and in order.
 func (s *setup) everything(topics ...string) map[judge.Partition][]*kgo.Record {
 	s.t.Helper()
+	s.marked()
 	ctx, cancel := context.WithTimeout(s.t.Context(), wait)
 	defer cancel()
 	left, err := judge.EndOffsets(ctx, s.cluster.Admin, topics...)

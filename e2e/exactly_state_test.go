@@ -41,7 +41,7 @@ func TestExactlyOnce_Refusals(t *testing.T) {
 	require.Equal(t, "1", s.registered("epoch"))
 
 	t.Log("it lost its end")
-	old := s.stateRecord()
+	old := s.state().record
 	f.delivers()
 	s.caughtUp()
 	s.stop(relay)
@@ -191,14 +191,6 @@ func (s *setup) createStates(partitions int32) {
 	_, err := s.cluster.Admin.CreateTopic(s.t.Context(), partitions, 1, map[string]*string{"cleanup.policy": &policy},
 		s.states())
 	require.NoError(s.t, err)
-}
-
-// stateRecord is the latest one.
-func (s *setup) stateRecord() *kgo.Record {
-	s.t.Helper()
-	records := s.consume(s.states()).Rest(s.t, tick*50)
-	require.NotEmpty(s.t, records)
-	return records[len(records)-1]
 }
 
 // replaceStates makes the topic of states anew, with one record.

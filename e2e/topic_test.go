@@ -27,6 +27,9 @@ func (s *setup) judge(ledger *judge.Ledger) *judge.Verdict {
 // verdict is what the judge finds in topics as they are now.
 func (s *setup) verdict(ledger *judge.Ledger, topics ...string) *judge.Verdict {
 	s.t.Helper()
+	if s.committed {
+		s.marked()
+	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
 	defer cancel()
 	v, err := judge.Topics(ctx, judge.Source{
