@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/walrelay/walrelay/testenv"
 )
 
 // gate is a way to a server that can be shut. What clients send then waits in it, even when they are gone,
@@ -14,6 +16,7 @@ import (
 type gate struct {
 	mu   sync.Mutex
 	shut bool
+	left int // bytes from clients that pass before it shuts by itself; 0: any number
 	ways []*way
 }
 
@@ -23,6 +26,19 @@ type way struct {
 	server *net.TCPConn
 	held   []byte // from the client
 	ended  bool   // by the client
+}
+
+// gatedKafka is a broker, and the only way to it for those who take its listener's address.
+func gatedKafka(t *testing.T) (cluster *testenv.Cluster, kafka *gate) {
+	t.Helper()
+	addr := testenv.Addr(t)
+	cluster = testenv.StartKafka(t, testenv.KafkaConfig{Listener: &testenv.Listener{
+		Protocol: "PLAINTEXT", Advertise: func(_ int, broker string) string {
+			kafka = newGate(t, addr, broker)
+			return addr
+		},
+	}})
+	return cluster, kafka
 }
 
 // newGate returns an open gate.
@@ -73,8 +89,17 @@ func (g *gate) forward(w *way) {
 		w.ended = err != nil
 		if !g.shut {
 			w.flush()
+			g.passed(n)
 		}
 		g.mu.Unlock()
+	}
+}
+
+// passed counts what is to pass before the gate shuts. Called with mu held.
+func (g *gate) passed(n int) {
+	if g.left > 0 {
+		g.left = max(g.left-n, 0)
+		g.shut = g.left == 0
 	}
 }
 
@@ -100,10 +125,18 @@ func (g *gate) close() {
 	g.shut = true
 }
 
+// closeAfter shuts the gate when clients have sent so many bytes more, which pass: then what takes more has begun for
+// certain, and is not over.
+func (g *gate) closeAfter(bytes int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.left = bytes
+}
+
 func (g *gate) open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.shut = false
+	g.shut, g.left = false, 0
 	for _, w := range g.ways {
 		w.flush()
 	}

@@ -16,14 +16,7 @@ import (
 // keeps the highest position.
 func TestZombie(t *testing.T) {
 	t.Parallel()
-	addr := testenv.Addr(t)
-	var kafka *gate
-	cluster := testenv.StartKafka(t, testenv.KafkaConfig{Listener: &testenv.Listener{
-		Protocol: "PLAINTEXT", Advertise: func(_ int, broker string) string {
-			kafka = newGate(t, addr, broker)
-			return addr
-		},
-	}})
+	cluster, kafka := gatedKafka(t)
 	server := testenv.Postgres(t, testenv.Majors()[len(testenv.Majors())-1])
 
 	t.Run("thaws after the takeover", func(t *testing.T) {
@@ -60,9 +53,8 @@ func TestZombie(t *testing.T) {
 		s.set("WALRELAY_KAFKA_BROKERS", cluster.ListenerAddrs()[0])
 		s.set("WALRELAY_BATCH_BYTES", "2000")
 		zombie := s.relay()
+		kafka.closeAfter(rows * 20) // of more than 100 a row
 		s.bulk(rows, 1000, "")
-		s.arrives(rows / 10)
-		kafka.close()
 		require.Eventually(t, func() bool { return kafka.holds() > 2*2000 }, wait, tick)
 		zombie.Signal(t, syscall.SIGSTOP)
 
@@ -71,6 +63,7 @@ func TestZombie(t *testing.T) {
 		successor := next.relay()
 		s.counts(rows)
 		s.caughtUp()
+		s.marked()
 		delivered := s.ends(s.topic)
 		kafka.open()
 		require.Eventually(t, func() bool { return kafka.holds() == 0 }, wait, tick)
