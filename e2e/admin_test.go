@@ -31,11 +31,10 @@ func (s *setup) get(path string) (code int, body string) {
 	return res.StatusCode, string(text)
 }
 
-// ready waits until /readyz answers with the code and all parts.
-func (s *setup) ready(code int, parts ...string) {
+// ready waits until /readyz answers with the code and all parts, and returns that answer.
+func (s *setup) ready(code int, parts ...string) (body string) {
 	s.t.Helper()
 	var got int
-	var body string
 	require.Eventually(s.t, func() bool {
 		got, body = s.get("/readyz")
 		for _, part := range parts {
@@ -45,7 +44,7 @@ func (s *setup) ready(code int, parts ...string) {
 		}
 		return got == code
 	}, wait, tick, "want %d %q", code, parts)
-	_ = got
+	return body
 }
 
 // metric is the value of the sample whose labels include label.

@@ -103,6 +103,7 @@ func (s *setup) free(relay *testenv.Process, freeze bool) {
 	s.t.Helper()
 	if !freeze {
 		s.stop(relay)
+		s.idle()
 		return
 	}
 	relay.Signal(s.t, syscall.SIGSTOP)
@@ -116,11 +117,13 @@ func (s *setup) stop(relay *testenv.Process) {
 	require.Equal(s.t, 0, relay.Wait(s.t, wait), relay.Log())
 }
 
-// cut ends the server's side of the stream.
+// cut ends the server's side of the stream. Somebody may stream again at once, by another process of the server.
 func (s *setup) cut() {
 	s.t.Helper()
-	s.db.Exec(s.t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1", s.slot)
-	s.idle()
+	walsender := s.walsender()
+	require.NotZero(s.t, walsender)
+	s.db.Exec(s.t, "SELECT pg_terminate_backend($1::int)", walsender)
+	require.Eventually(s.t, func() bool { return s.walsender() != walsender }, wait, tick)
 }
 
 // idle waits until the server has noticed that nobody streams any more.

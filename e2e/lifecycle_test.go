@@ -258,10 +258,7 @@ func (s *setup) relayWithoutKafka(f *follower) {
 	s.ready(503, "connecting", "producing", seed)
 	n := f.number()
 	s.insert(n, "k", `{}`)
-	var state string
-	require.NoError(t, s.db.QueryRow(t, `SELECT r.state FROM pg_stat_replication r JOIN pg_replication_slots s
-		ON s.active_pid = r.pid WHERE s.slot_name = $1`, s.slot).Scan(&state))
-	require.Equal(t, "streaming", state)
+	s.db.AwaitSlot(t, s.slot, wait)
 	code, _ := s.get("/livez")
 	require.Equal(t, 200, code)
 	newGate(t, seed, s.cluster.Addrs()[0])

@@ -173,8 +173,7 @@ var malformed = []struct{ content, id, reason string }{
 // stuckMessage waits until the relay is stuck at a message and returns where.
 func (s *setup) stuckMessage(id, reason string) string {
 	s.t.Helper()
-	s.ready(503, "stuck", id, `messages "app.`, strings.ReplaceAll(reason, `"`, ``)[:10], "--verdict retry|skip")
-	_, body := s.get("/readyz")
+	body := s.ready(503, "stuck", id, `messages "app.`, strings.ReplaceAll(reason, `"`, ``)[:10], "--verdict retry|skip")
 	_, at, found := strings.Cut(body, "walrelay stream release ")
 	require.True(s.t, found, body)
 	return at[:checkpoint.PositionLen]

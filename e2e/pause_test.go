@@ -47,6 +47,7 @@ func TestPause_UnderLoad(t *testing.T) {
 						i.paused(": the cluster moves")
 					}
 					s.idle()
+					s.marked()
 					at, end := s.confirmed(), s.ends(s.topic).Sum()
 					require.Contains(t, s.run("stream", "show"), "since ")
 

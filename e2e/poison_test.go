@@ -92,8 +92,7 @@ func (s *setup) limit(topic string, bytes int) {
 // stuck waits until the relay is stuck at the event and says why, and returns where.
 func (s *setup) stuck(n int, reason string) checkpoint.Position {
 	s.t.Helper()
-	s.ready(503, "stuck", eventID(n), "outbox", reason, "--verdict retry|skip|dead-letter")
-	_, body := s.get("/readyz")
+	body := s.ready(503, "stuck", eventID(n), "outbox", reason, "--verdict retry|skip|dead-letter")
 	at := regexp.MustCompile(`release: walrelay stream release (\S+) `).FindStringSubmatch(body)
 	require.NotNil(s.t, at, body)
 	require.Contains(s.t, body, "position: "+at[1]+"\n")
@@ -105,11 +104,11 @@ func (s *setup) stuck(n int, reason string) checkpoint.Position {
 // holds expects that a stuck relay keeps slot and connection, and confirms nothing of the event.
 func (s *setup) holds(at checkpoint.Position) {
 	s.t.Helper()
-	var replied, later time.Time // nothing was replied for the first moments
+	var replied, later time.Time // nothing was replied for the first moments, and the state is catchup in them
 	const query = `SELECT coalesce(r.reply_time, r.backend_start)
 		FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid
 		WHERE s.slot_name = $1 AND s.active AND r.state = 'streaming'`
-	require.NoError(s.t, s.db.QueryRow(s.t, query, s.slot).Scan(&replied))
+	require.Eventually(s.t, func() bool { return s.db.QueryRow(s.t, query, s.slot).Scan(&replied) == nil }, wait, tick)
 	s.db.Exec(s.t, "SELECT pg_logical_emit_message(false, 'noise', repeat('x', 1000))")
 	require.Eventually(s.t, func() bool {
 		require.NoError(s.t, s.db.QueryRow(s.t, query, s.slot).Scan(&later))
@@ -164,9 +163,7 @@ func TestPoison_Stop(t *testing.T) {
 				verdict, action = "dead-letter", "dead-lettered"
 			}
 			s.run("stream", "release", at.String(), "--verdict", verdict)
-			begin := time.Now()
 			f.sees(after)
-			require.Less(t, time.Since(begin), 10*time.Second)
 			s.ready(200)
 			l := s.letter(n)
 			require.Equal(t, [2]string{at.String(), action}, [2]string{l.position, l.action})
@@ -279,9 +276,9 @@ func TestPoison_Policies(t *testing.T) {
 				}
 				require.Empty(t, dead.Rest(t, 200*time.Millisecond))
 				require.Eventually(t, func() bool {
-					return s.metric("walrelay_poison_events_total", `action="`+action+`"`) == float64(len(poisons))
+					return s.metric("walrelay_poison_events_total", `action="`+action+`"`) == float64(len(poisons)) &&
+						strings.Count(relay.Log(), "event is not delivered") == len(poisons)
 				}, wait, tick)
-				require.Equal(t, len(poisons), strings.Count(relay.Log(), "event is not delivered"))
 				s.ready(200)
 				for i, p := range poisons {
 					l := s.letter(first + 2*i)

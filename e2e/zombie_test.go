@@ -21,10 +21,9 @@ func TestZombie(t *testing.T) {
 
 	t.Run("thaws after the takeover", func(t *testing.T) {
 		s := newSetup(t, server, cluster, 2)
-		s.db.Exec(t, "ALTER DATABASE "+s.db.Name+" SET wal_sender_timeout = '3s'")
 		ledger := judge.NewLedger()
 		zombie := s.onTheWay(kafka, ledger)
-		zombie.Signal(t, syscall.SIGSTOP)
+		s.free(zombie, true)
 
 		next := s.another()
 		next.set("WALRELAY_KAFKA_BROKERS", cluster.Seeds())
@@ -49,14 +48,13 @@ func TestZombie(t *testing.T) {
 	t.Run("exactly once", func(t *testing.T) {
 		const rows = 20_000 // few enough for one transaction
 		s := newExactly(t, server, cluster, 2)
-		s.db.Exec(t, "ALTER DATABASE "+s.db.Name+" SET wal_sender_timeout = '3s'")
 		s.set("WALRELAY_KAFKA_BROKERS", cluster.ListenerAddrs()[0])
 		s.set("WALRELAY_BATCH_BYTES", "2000")
 		zombie := s.relay()
 		kafka.closeAfter(rows * 20) // of more than 100 a row
 		s.bulk(rows, 1000, "")
 		require.Eventually(t, func() bool { return kafka.holds() > 2*2000 }, wait, tick)
-		zombie.Signal(t, syscall.SIGSTOP)
+		s.free(zombie, true)
 
 		next := s.another()
 		next.set("WALRELAY_KAFKA_BROKERS", cluster.Seeds())
