@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/walrelay/walrelay/checkpoint"
@@ -171,10 +170,7 @@ func become(t *testing.T, server, other *testenv.Server) {
 // cleanup sets the policy of the topic of states.
 func (s *setup) cleanup(policy string) {
 	s.t.Helper()
-	answers, err := s.cluster.Admin.AlterTopicConfigs(s.t.Context(),
-		[]kadm.AlterConfig{{Name: "cleanup.policy", Value: &policy}}, s.states())
-	require.NoError(s.t, err)
-	require.NoError(s.t, answers[0].Err)
+	s.alter(s.states(), "cleanup.policy", policy)
 }
 
 func (s *setup) deleteStates() {

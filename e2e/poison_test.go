@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,11 +83,22 @@ func (s *setup) dead() string { return s.prefix + "dead" }
 // limit sets max.message.bytes of a topic.
 func (s *setup) limit(topic string, bytes int) {
 	s.t.Helper()
-	value := fmt.Sprint(bytes)
+	s.alter(topic, "max.message.bytes", fmt.Sprint(bytes))
+}
+
+// alter sets a configuration of a topic, and waits until a broker has it: the controller answers before.
+func (s *setup) alter(topic, name, value string) {
+	s.t.Helper()
 	answers, err := s.cluster.Admin.AlterTopicConfigs(context.Background(),
-		[]kadm.AlterConfig{{Name: "max.message.bytes", Value: &value}}, topic)
+		[]kadm.AlterConfig{{Name: name, Value: &value}}, topic)
 	require.NoError(s.t, err)
 	require.NoError(s.t, answers[0].Err)
+	require.Eventually(s.t, func() bool {
+		topics, err := s.cluster.Admin.DescribeTopicConfigs(context.Background(), topic)
+		return err == nil && slices.ContainsFunc(topics[0].Configs, func(c kadm.Config) bool {
+			return c.Key == name && c.MaybeValue() == value
+		})
+	}, wait, tick)
 }
 
 // stuck waits until the relay is stuck at the event and says why, and returns where.
