@@ -38,7 +38,7 @@ func TestBudget_DropSlot(t *testing.T) {
 		relays := map[*setup]*testenv.Process{held: held.relay(), stuck: stuck.relay(), healthy: healthy.relay()}
 		f.delivers()
 		held.insertInto("nosuchtopic", f.number(), "k", `{}`)
-		require.Eventually(t, func() bool { return strings.Contains(relays[held].Log(), "delivery is held up") }, wait, tick)
+		heldUp(t, relays[held], "topic "+held.prefix+"nosuchtopic")
 		stuck.insertRow(1, poisons[0].row)
 		stuck.stuck(1, poisons[0].reason)
 		beginning.stop(beginning.relay())
@@ -90,7 +90,7 @@ func TestBudget_PauseOthers(t *testing.T) {
 		dear.set("WALRELAY_WAL_BUDGET_PAUSE", "no-such-stream, "+lesser.slot)
 		relay := dear.relay()
 		dear.insert(1, "k", `{}`) // its topic is missing
-		require.Eventually(t, func() bool { return strings.Contains(relay.Log(), "delivery is held up") }, wait, tick)
+		heldUp(t, relay, "topic "+dear.prefix+"dear.orders")
 		require.InDelta(t, 0, dear.metric("walrelay_wal_budget_exceeded", ""), 0)
 		require.InDelta(t, 64<<20, dear.metric("walrelay_wal_budget_bytes", ""), 0)
 

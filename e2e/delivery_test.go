@@ -127,7 +127,7 @@ func TestDelivery_ConfirmedExactly(t *testing.T) {
 		commit(t, second)
 		record := consumer.WaitFor(t, 1, wait)[0]
 		require.Eventually(t, func() bool { return s.confirmed() > positionLSN(t, record) }, wait, tick)
-		relay.WaitForLog(t, "delivery is held up", wait)
+		heldUp(t, relay, "topic "+s.prefix+"later")
 		relay.Kill(t)
 		confirmed := s.confirmed()
 

@@ -121,7 +121,7 @@ func TestSlot_Lost(t *testing.T) {
 
 		t.Log("while it runs and cannot deliver")
 		s.insertInto("nosuchtopic", f.number(), "k", `{}`)
-		require.Eventually(t, func() bool { return strings.Contains(relay.Log(), "delivery is held up") }, wait, tick)
+		heldUp(t, relay, "topic "+s.prefix+"nosuchtopic")
 		write()
 		lost("wal_status = 'lost'")
 		ends(relay, "invalidated", "wal_removed", "max_slot_wal_keep_size")
