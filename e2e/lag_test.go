@@ -20,7 +20,7 @@ const segment = 16 << 20
 // the server stays.
 func TestLag_BrokersAway(t *testing.T) {
 	t.Parallel()
-	const senderTimeout = 2 * time.Second
+	const senderTimeout = 6 * time.Second // for which the relay may not stand still, on a busy machine
 	cluster := testenv.StartKafka(t, testenv.KafkaConfig{})
 	testenv.ForMajors(t, func(t *testing.T, major int) {
 		server := testenv.StartPostgres(t, major, testenv.Config{Settings: map[string]string{
@@ -40,7 +40,7 @@ func TestLag_BrokersAway(t *testing.T) {
 		s.db.Exec(t, `CREATE TABLE noise (x text);
 			INSERT INTO noise SELECT repeat('x', 1000) FROM generate_series(1, 50000)`)
 		var confirmed pglogrepl.LSN
-		s.during(3*senderTimeout, func() {
+		s.during(2*senderTimeout, func() {
 			require.Equal(t, walsender, s.walsender(), "the connection must stay")
 			confirmed = s.confirmed()
 		})
@@ -48,10 +48,12 @@ func TestLag_BrokersAway(t *testing.T) {
 			"broker "+cluster.Addrs()[0]+": ")
 		code, _ := s.get("/livez")
 		require.Equal(t, http.StatusOK, code)
-		require.GreaterOrEqual(t, s.metric("walrelay_lag_seconds", ""), 3*senderTimeout.Seconds())
-		require.Greater(t, s.metric("walrelay_lag_confirmed_bytes", ""), 50e6)
+		require.Eventually(t, func() bool { // what is looked at once in a status interval
+			return s.metric("walrelay_lag_seconds", "") >= 2*senderTimeout.Seconds() &&
+				s.metric("walrelay_lag_confirmed_bytes", "") > 50e6
+		}, wait, tick)
 		require.InDelta(t, 1, s.metric("walrelay_in_flight_events", ""), 0)
-		require.Contains(t, relay.Log(), "delivery is held up")
+		heldUp(t, relay, "broker "+cluster.Addrs()[0])
 
 		cluster.StartBroker(t, 0)
 		record := consumer.WaitFor(t, 1, wait)[0]
@@ -59,7 +61,7 @@ func TestLag_BrokersAway(t *testing.T) {
 		require.LessOrEqual(t, confirmed, positionLSN(t, record), "confirmed before it was delivered")
 		s.caughtUp()
 		s.ready(http.StatusOK)
-		require.Contains(t, relay.Log(), "delivery goes on")
+		relay.WaitForLog(t, "delivery goes on", wait)
 		require.Equal(t, walsender, s.walsender())
 		require.EqualValues(t, 2, s.ends(s.topic).Sum())
 	})
@@ -142,9 +144,11 @@ func TestLag_LongTransaction(t *testing.T) {
 		require.Len(t, consumer.WaitFor(t, 3, wait), 3)
 		s.caughtUp()
 		require.Less(t, s.restart(), opened)
-		require.Greater(t, s.metric("walrelay_lag_retained_bytes", ""), s.metric("walrelay_lag_confirmed_bytes", ""))
-		require.Greater(t, s.metric("walrelay_lag_retained_bytes", ""), 300e3) // as caughtUp writes
-		require.InDelta(t, 0, s.metric("walrelay_lag_seconds", ""), 0)
+		require.Eventually(t, func() bool { // what is looked at once in a status interval
+			retained := s.metric("walrelay_lag_retained_bytes", "")
+			return retained > s.metric("walrelay_lag_confirmed_bytes", "") && retained > 300e3 && // as caughtUp writes
+				s.metric("walrelay_lag_seconds", "") == 0
+		}, wait, tick)
 
 		require.NoError(t, open.Commit(context.Background()))
 		s.insert(3, "k", `{}`)
