@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -68,12 +67,10 @@ func newBare(t *testing.T, server *testenv.Server, cluster *testenv.Cluster, par
 // set adds or replaces a variable.
 func (s *setup) set(name, value string) { s.env[name] = value }
 
+// freeAddr is an address at which nobody listens until the test lets somebody.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
+	return testenv.Addr(t)
 }
 
 // run runs a command of the binary to its end and returns what it printed.
