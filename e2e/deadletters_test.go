@@ -185,9 +185,9 @@ func TestDeadLetters_Killed(t *testing.T) {
 	second := s.fails(1, "deadletters", "redrive", position)
 	require.Contains(t, second, "by another process")
 	p.Kill(t)
-	in(t, held, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-		WHERE datname = current_database() AND wait_event_type = 'Lock'`) // which would write the mark all the same
 	require.Eventually(t, func() bool {
+		s.db.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`) // which would write the mark all the same
 		var left int
 		require.NoError(t, held.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks
 			WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).
