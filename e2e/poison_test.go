@@ -231,7 +231,7 @@ func TestPoison_Release(t *testing.T) {
 
 		t.Log("a kill between carrying it out and confirming")
 		s.stop(relay)
-		s.set("WALRELAY_STATUS_INTERVAL", "15s") // so that nothing is confirmed meanwhile
+		s.confirms(seldom)
 		relay = s.relay()
 		at, after = stuck()
 		s.run("stream", "release", at.String(), "--verdict", "skip")
@@ -241,7 +241,7 @@ func TestPoison_Release(t *testing.T) {
 		relay.WaitForLog(t, "event is not delivered", wait)
 		require.LessOrEqual(t, s.confirmed(), at.LSN)
 		relay.Kill(t)
-		s.set("WALRELAY_STATUS_INTERVAL", "200ms")
+		s.confirms(often)
 		relay = s.relay()
 		f.delivers()
 		s.ready(200)

@@ -16,12 +16,20 @@ import (
 
 // What could break the comparison of positions by which consumers drop repetitions, each judged.
 
-// seldom is an interval of confirmations within which a test kills the relay, so that what was delivered
-// comes again; often is one within which a test waits for confirmation.
+// seldom is an interval of confirmations within which a test kills the relay, however slow the machine, so that what
+// was delivered comes again; often is one within which a test waits for confirmation.
 const (
-	seldom = "15s"
+	seldom = "1h"
 	often  = "200ms"
 )
+
+// confirms sets the interval of confirmations. Server and relay allow each other as much silence.
+func (s *setup) confirms(interval string) {
+	s.t.Helper()
+	s.set("WALRELAY_STATUS_INTERVAL", interval)
+	s.db.Exec(s.t, "ALTER DATABASE "+s.db.Name+" SET wal_sender_timeout = '3h'")
+	s.set("WALRELAY_RECEIVE_TIMEOUT", "3h")
+}
 
 // commits inserts n events of seven keys, each in a transaction of its own, and enters them into the ledger.
 func (s *setup) commits(ledger *judge.Ledger, n int) {
@@ -48,7 +56,7 @@ func (s *setup) arrives(n int) {
 func TestPosition_NullKeys(t *testing.T) {
 	t.Parallel()
 	s := newOwn(t, testenv.Postgres(t, lastMajor()), testenv.Kafka(t), 4, ownOutbox, ownPublication)
-	s.set("WALRELAY_STATUS_INTERVAL", seldom)
+	s.confirms(seldom)
 	s.set("WALRELAY_BATCH_BYTES", "2000")
 	ledger := judge.NewLedger()
 	for range 3 {
@@ -67,7 +75,7 @@ func TestPosition_NullKeys(t *testing.T) {
 		s.arrives(int(before) + 60)
 		relay.Kill(t)
 	}
-	s.set("WALRELAY_STATUS_INTERVAL", often)
+	s.confirms(often)
 	s.relay()
 	s.caughtUp()
 
@@ -93,7 +101,7 @@ func TestPosition_Routing(t *testing.T) {
 			t.Parallel()
 			s := newSetup(t, testenv.Postgres(t, lastMajor()), testenv.Kafka(t), 3)
 			topics := []string{s.topic}
-			s.set("WALRELAY_STATUS_INTERVAL", seldom)
+			s.confirms(seldom)
 			relay := s.relay()
 			ledger := judge.NewLedger()
 			s.commits(ledger, 10)
@@ -109,7 +117,7 @@ func TestPosition_Routing(t *testing.T) {
 				test.value = s.prefix + test.value
 			}
 			s.set(test.variable, test.value)
-			s.set("WALRELAY_STATUS_INTERVAL", often)
+			s.confirms(often)
 			s.relay()
 			s.commits(ledger, 20)
 			s.caughtUp()
@@ -146,7 +154,7 @@ func TestPosition_TwoDatabases(t *testing.T) {
 	for _, interval := range []string{seldom, often} {
 		var relays []*testenv.Process
 		for _, s := range setups {
-			s.set("WALRELAY_STATUS_INTERVAL", interval)
+			s.confirms(interval)
 			relays = append(relays, s.relay())
 		}
 		before := int(one.ends(one.topic).Sum())
@@ -194,7 +202,7 @@ func TestPosition_RestoredSnapshot(t *testing.T) {
 				s.event(eventID(number), fmt.Sprint(number%7), fmt.Sprintf(`{"n": %d}`, number))))
 		}
 	}
-	s.set("WALRELAY_STATUS_INTERVAL", seldom)
+	s.confirms(seldom)
 	relay := s.relay()
 	both(10)
 	s.arrives(10)
@@ -216,7 +224,7 @@ func TestPosition_RestoredSnapshot(t *testing.T) {
 
 	t.Log("the old life")
 	restored()
-	s.set("WALRELAY_STATUS_INTERVAL", often)
+	s.confirms(often)
 	s.cluster.AddPartitions(t, s.topic, 1) // so that the epoch is raised
 	relay = s.relay()
 	s.commits(ledger, 30)
