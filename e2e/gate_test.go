@@ -32,12 +32,15 @@ type way struct {
 func gatedKafka(t *testing.T) (cluster *testenv.Cluster, kafka *gate) {
 	t.Helper()
 	addr := testenv.Addr(t)
-	cluster = testenv.StartKafka(t, testenv.KafkaConfig{Listener: &testenv.Listener{
-		Protocol: "PLAINTEXT", Advertise: func(_ int, broker string) string {
-			kafka = newGate(t, addr, broker)
-			return addr
+	cluster = testenv.StartKafka(t, testenv.KafkaConfig{
+		Settings: map[string]string{"broker.session.timeout.ms": "60000"}, // as of the shared one
+		Listener: &testenv.Listener{
+			Protocol: "PLAINTEXT", Advertise: func(_ int, broker string) string {
+				kafka = newGate(t, addr, broker)
+				return addr
+			},
 		},
-	}})
+	})
 	return cluster, kafka
 }
 

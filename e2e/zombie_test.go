@@ -50,6 +50,7 @@ func TestZombie(t *testing.T) {
 		s := newExactly(t, server, cluster, 2)
 		s.set("WALRELAY_KAFKA_BROKERS", cluster.ListenerAddrs()[0])
 		s.set("WALRELAY_BATCH_BYTES", "2000")
+		s.set("WALRELAY_TRANSACTION_TIMEOUT", "10m") // the brokers would end that of a slow successor, too
 		zombie := s.relay()
 		kafka.closeAfter(rows * 20) // of more than 100 a row
 		s.bulk(rows, 1000, "")

@@ -52,7 +52,10 @@ type Cluster struct {
 // Kafka returns the single broker that all tests of this process share.
 func Kafka(t testing.TB) *Cluster {
 	t.Helper()
-	return share(t, "Kafka", func() (*Cluster, error) { return newCluster(KafkaConfig{}) })
+	return share(t, "Kafka", func() (*Cluster, error) {
+		// Nobody kills it, and it would be nobody's leader for a while if it counted as gone on a busy machine.
+		return newCluster(KafkaConfig{Settings: map[string]string{"broker.session.timeout.ms": "60000"}})
+	})
 }
 
 // StartKafka starts a cluster for one test, which may stop, kill and pause its brokers.
