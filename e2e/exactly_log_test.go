@@ -218,8 +218,7 @@ func (s *setup) everything(topics ...string) map[judge.Partition][]*kgo.Record {
 	s.marked()
 	ctx, cancel := context.WithTimeout(s.t.Context(), wait)
 	defer cancel()
-	left, err := judge.EndOffsets(ctx, s.cluster.Admin, topics...)
-	require.NoError(s.t, err)
+	left := s.ends(topics...)
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(s.cluster.Addrs()...),
 		kgo.ConsumeTopics(topics...),

@@ -144,16 +144,17 @@ func (s *setup) grows(n int64) {
 	if s.committed {
 		list = s.cluster.Admin.ListCommittedOffsets
 	}
-	visible := func() int64 {
+	visible := func() (sum int64, ok bool) { // not while a partition has no leader, as in ends
 		ends, err := list(context.Background(), s.topic)
-		require.NoError(s.t, err)
-		require.NoError(s.t, ends.Error())
-		sum := int64(0)
 		ends.Each(func(o kadm.ListedOffset) { sum += o.Offset })
-		return sum
+		return sum, err == nil && ends.Error() == nil
 	}
-	size := visible()
-	require.Eventually(s.t, func() bool { return visible() >= size+n }, wait, tick)
+	var size int64
+	require.Eventually(s.t, func() (ok bool) { size, ok = visible(); return ok }, wait, tick)
+	require.Eventually(s.t, func() bool {
+		now, ok := visible()
+		return ok && now >= size+n
+	}, wait, tick)
 }
 
 // An instance that was frozen in the middle of its work finds itself fenced when it thaws, and stands by.

@@ -39,12 +39,18 @@ func (s *setup) verdict(ledger *judge.Ledger, topics ...string) *judge.Verdict {
 	return v
 }
 
-// ends is where the next records of a topic will go.
-func (s *setup) ends(topic string) judge.Offsets {
+// ends is where the next records of topics will go. A partition may have no leader for a while, and so no end: when its
+// broker has just been started, or was taken for gone on a busy machine.
+func (s *setup) ends(topics ...string) judge.Offsets {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), wait)
 	defer cancel()
-	ends, err := judge.EndOffsets(ctx, s.cluster.Admin, topic)
-	require.NoError(s.t, err)
+	ends, err := judge.EndOffsets(ctx, s.cluster.Admin, topics...)
+	if err != nil {
+		require.Eventually(s.t, func() bool {
+			ends, err = judge.EndOffsets(ctx, s.cluster.Admin, topics...)
+			return err == nil
+		}, wait, tick, err.Error())
+	}
 	return ends
 }
