@@ -66,7 +66,7 @@ func TestRun_NothingAnswers(t *testing.T) {
 			"WALRELAY_LOG_LEVEL=debug", "WALRELAY_BACKOFF_MAX=200ms",
 		}, io.Discard, &log)
 	}()
-	require.Eventually(t, func() bool { return log.field("address") != "" }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return log.field("address") != "" }, time.Minute, 10*time.Millisecond)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	get := func(path string) (int, string) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+log.field("address")+path, nil)
@@ -82,7 +82,7 @@ func TestRun_NothingAnswers(t *testing.T) {
 	require.Eventually(t, func() bool {
 		code, text := get("/readyz")
 		return code == http.StatusServiceUnavailable && strings.Contains(text, "refused")
-	}, 10*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 	code, _ := get("/livez")
 	require.Equal(t, http.StatusOK, code)
 	code, status := get("/status")
