@@ -53,16 +53,28 @@ func launch(cmd *exec.Cmd, output string, death syscall.Signal) (*process, error
 	return p, nil
 }
 
-// runToEnd runs cmd; it is killed when ctx ends first. The error of a failed one holds its last words.
+// runToEnd runs cmd; when ctx ends first it is killed, and so are the processes that it has started: initdb runs the
+// server, which goes on writing by itself. The error of a failed one holds its last words.
 func runToEnd(ctx context.Context, cmd *exec.Cmd, output string) error {
+	held, holder, err := os.Pipe() // whoever descends from cmd has the other end, until it ends
+	if err != nil {
+		return fmt.Errorf("open pipe: %w", err)
+	}
+	defer held.Close() //nolint:errcheck // nothing is written to it
+	cmd.ExtraFiles = []*os.File{holder}
 	p, err := launch(cmd, output, syscall.SIGKILL)
+	_ = holder.Close()
 	if err != nil {
 		return err
 	}
 	select {
 	case <-p.done:
 	case <-ctx.Done():
-		return errors.Join(context.Cause(ctx), p.stop(syscall.SIGKILL, 10*time.Second))
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // its group; fails when it has ended already
+		err := p.stop(syscall.SIGKILL, 10*time.Second)
+		_ = held.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_, _ = held.Read(make([]byte, 1)) // until they have ended
+		return errors.Join(context.Cause(ctx), err)
 	}
 	if p.err != nil {
 		return fmt.Errorf("run %s: %w\n%s", filepath.Base(cmd.Path), p.err, lastWords(output))
