@@ -27,7 +27,8 @@ const (
 	headerSourcePosition = "walrelay-source-position"
 	headerDeadTopic      = "walrelay-dead-letter-topic"
 	headerDeadReason     = "walrelay-dead-letter-reason"
-	// Key and value are bytes of the columns, without their format, or of the whole message, or they are not all there.
+	// The value, and the key if it cannot have its format, are bytes of the columns or of the whole message, or not all
+	// there.
 	headerDeadRaw = "walrelay-dead-letter-raw"
 	// The column as it was, when that was to blame.
 	headerDeadHeaders = "walrelay-dead-letter-headers"

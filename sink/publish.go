@@ -153,7 +153,8 @@ func (k *Kafka) gatherHeaders(ev *decoder.Event) (fault string) {
 	return fault
 }
 
-// shape gives a record its shape, unless there is a fault already: then a dead letter tells that it has none.
+// shape gives a record its shape, unless there is a fault already: then a dead letter tells that it has none. Its key
+// has its format where it can: later events of the key are known by it, and come to the same partition of dead letters.
 func (k *Kafka) shape(ev *decoder.Event, e *entry, c *content, fault string) string {
 	if c.headers == nil {
 		k.headers = k.headers[:0]
@@ -163,7 +164,7 @@ func (k *Kafka) shape(ev *decoder.Event, e *entry, c *content, fault string) str
 	}
 	c.headers = k.headers
 	if fault != "" {
-		c.key, c.value = ev.Key, ev.Payload
+		c.key, c.value = k.shaper.keyOf(ev), ev.Payload
 		k.markRaw(c)
 	}
 	return fault

@@ -238,6 +238,36 @@ func TestShape_Faults(t *testing.T) {
 	}
 }
 
+// Whatever is wrong with an event, its key is the one that later events of the key have, and they follow it.
+func TestShape_FollowKey(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*decoder.Event){
+		"headers": func(ev *decoder.Event) { ev.Headers = []byte(`{"id":"x"}`) },
+		"payload": func(ev *decoder.Event) { ev.Extra[2] = []byte("soon") },
+		"broker":  func(ev *decoder.Event) { ev.Extra[1] = []byte("3") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := fakeKafka(t, kfake.SeedTopics(1, "orders"), kfake.SeedTopics(5, "dead"))
+			k := start(t, c.ListenAddrs(), func(cfg *Config) {
+				cfg.OnPoison, cfg.DeadTopic, cfg.FollowKey = DeadLetter, "dead", true
+				cfg.Shape = &Shape{Key: JSONSchema, Value: JSON, Additional: places(InHeader, InHeader)}
+			})
+			s := begin(t, k, checkpoint.Run{})
+			s.publish(s.event("orders", "", shaped("a", nil)))
+			s.publish(s.event("orders", "", shaped("b", spoil)))
+			s.publish(s.event("orders", "", shaped("c", nil)))
+			k.Flush()
+			s.until("settling", func() bool { return len(s.settled)+len(s.poison) == 3 })
+			letters := consume(t, c.ListenAddrs(), 2, "dead")
+			require.Equal(t, []string{"b", "c"},
+				[]string{string(letters[0].Headers[0].Value), string(letters[1].Headers[0].Value)}, "in one partition")
+			require.Equal(t, `{"schema":{"type":"int32","optional":true},"payload":7}`, string(letters[0].Key))
+			require.Equal(t, letters[0].Key, letters[1].Key)
+		})
+	}
+}
+
 // A key of bytes is bytes, and in JSON base64, as Kafka Connect has it.
 func TestShape_KeyOfBytes(t *testing.T) {
 	t.Parallel()

@@ -76,7 +76,7 @@ func (s *shaper) describe(ev *decoder.Event) {
 // apply gives a record its shape, or says why it cannot. Headers are appended to headers. What was read
 // from a dead letter has its shape already.
 func (s *shaper) apply(ev *decoder.Event, e *entry, c *content, headers []byte) (out []byte, fault string) {
-	if ev.Relation == nil && ev.Mapping.Prefix == "" {
+	if fromLetter(ev) {
 		return headers, ""
 	}
 	s.describe(ev)
@@ -102,6 +102,22 @@ func (s *shaper) apply(ev *decoder.Event, e *entry, c *content, headers []byte) 
 		c.value = s.value
 	}
 	return headers, ""
+}
+
+// fromLetter says that an event was read from a dead letter.
+func fromLetter(ev *decoder.Event) bool { return ev.Relation == nil && ev.Mapping.Prefix == "" }
+
+// keyOf is the key in its format, or as it came if it has none or may itself be at fault.
+func (s *shaper) keyOf(ev *decoder.Event) []byte {
+	if s.Key == Raw || ev.Partial || fromLetter(ev) {
+		return ev.Key
+	}
+	s.describe(ev)
+	var err error
+	if s.keyText, err = s.appendKey(s.keyText[:0], ev.Key); err != nil {
+		return ev.Key
+	}
+	return s.keyText
 }
 
 func reason(ev *decoder.Event, c column, err error) string {
