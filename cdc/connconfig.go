@@ -1,6 +1,7 @@
 package cdc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -48,6 +49,19 @@ func sqlSettings() map[string]string {
 	return settings
 }
 
+// takeAnyText has a database that checks no text, whose encoding is SQL_ASCII, send and take it unchecked. In UTF-8 the
+// server would end the stream at the first row that is not, again at every attempt: pg_server_to_any in
+// src/backend/utils/mb/mbutils.c.
+func takeAnyText(ctx context.Context, conn *pgconn.PgConn) error {
+	if conn.ParameterStatus("server_encoding") != "SQL_ASCII" {
+		return nil
+	}
+	if _, err := conn.Exec(ctx, "SET client_encoding = 'SQL_ASCII'").ReadAll(); err != nil {
+		return fmt.Errorf("set client_encoding: %w", err)
+	}
+	return nil
+}
+
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // connConfig parses the connection string anew, so that a rotated password file is read again, and
@@ -72,6 +86,7 @@ func connConfig(cfg *Config, settings map[string]string) (*pgx.ConnConfig, error
 	if config.ValidateConnect == nil {
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
+	config.AfterConnect = takeAnyText
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = cfg.ConnectTimeout
 	}

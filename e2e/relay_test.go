@@ -46,7 +46,13 @@ func newSetup(t *testing.T, server *testenv.Server, cluster *testenv.Cluster, pa
 // newBare is newSetup for tests that bring an outbox of their own.
 func newBare(t *testing.T, server *testenv.Server, cluster *testenv.Cluster, partitions int) *setup {
 	t.Helper()
-	s := &setup{t: t, db: server.Database(t), cluster: cluster}
+	return newIn(t, server.Database(t), cluster, partitions)
+}
+
+// newIn is newBare in a database that the test has made.
+func newIn(t *testing.T, db *testenv.Database, cluster *testenv.Cluster, partitions int) *setup {
+	t.Helper()
+	s := &setup{t: t, db: db, cluster: cluster}
 	s.slot = s.db.Slot(t)
 	s.prefix = "e2e." + s.slot + "."
 	s.topic = s.prefix + "orders"

@@ -22,16 +22,16 @@ type Database struct {
 	server *Server
 }
 
-// Database creates a database for one test.
-func (s *Server) Database(t testing.TB) *Database {
+// Database creates a database for one test, with options of CREATE DATABASE if any are given.
+func (s *Server) Database(t testing.TB, options ...string) *Database {
 	t.Helper()
-	return s.CreateDatabase(t, uniqueName(t))
+	return s.CreateDatabase(t, uniqueName(t), options...)
 }
 
 // CreateDatabase is Database for a name that the test needs.
-func (s *Server) CreateDatabase(t testing.TB, name string) *Database {
+func (s *Server) CreateDatabase(t testing.TB, name string, options ...string) *Database {
 	t.Helper()
-	s.Exec(t, "CREATE DATABASE "+name)
+	s.Exec(t, strings.Join(append([]string{"CREATE DATABASE", name}, options...), " "))
 	db := s.open(t, name)
 	t.Cleanup(func() {
 		db.close(t)
