@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -70,7 +69,7 @@ func newWorld(t *testing.T) *world {
 		"WALRELAY_DATABASE_URL":    w.db.DSN,
 		"WALRELAY_KAFKA_BROKERS":   w.cluster.Seeds(),
 		"WALRELAY_CREATE_TOPICS":   "true",
-		"WALRELAY_ADMIN_ADDR":      freeAddr(t),
+		"WALRELAY_ADMIN_ADDR":      testenv.Addr(t),
 		"WALRELAY_STATUS_INTERVAL": "200ms",
 		"WALRELAY_BACKOFF_MAX":     "1s",
 		"DOCS_WALRELAY":            testenv.Binary(t),
@@ -99,14 +98,6 @@ func newWorld(t *testing.T) *world {
 	w.env["PATH"] = strings.Join([]string{shims, excused, os.Getenv("PATH")}, ":")
 	t.Cleanup(func() { w.stop(t) })
 	return w
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
 }
 
 func (w *world) deleteTopics(t *testing.T) {
@@ -263,8 +254,9 @@ func (w *world) stop(t *testing.T) {
 		_ = syscall.Kill(pid, syscall.SIGTERM) // it may have ended, see below
 		var said []byte
 		ended := func() bool {
+			gone := !alive(pid) // looked at first: all of its output is there then
 			said, err = os.ReadFile(log)
-			return err == nil && strings.Contains(string(said), `"message":"stopped"`) || !alive(pid)
+			return err == nil && strings.Contains(string(said), `"message":"stopped"`) || gone
 		}
 		if !waitFor(ended) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
