@@ -1,7 +1,6 @@
 package parity
 
 import (
-	"net"
 	"os"
 	"testing"
 
@@ -25,13 +24,10 @@ func environment(
 	t *testing.T, db *testenv.Database, kafka *testenv.Cluster, slot, publication string,
 ) map[string]string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = listener.Close() }()
 	return map[string]string{
 		"WALRELAY_DATABASE_URL": db.DSN, "WALRELAY_KAFKA_BROKERS": kafka.Seeds(),
 		"WALRELAY_SLOT": slot, "WALRELAY_PUBLICATION": publication,
-		"WALRELAY_ADMIN_ADDR": listener.Addr().String(), "WALRELAY_STATUS_INTERVAL": "200ms", "WALRELAY_ON_POISON": "skip",
+		"WALRELAY_ADMIN_ADDR": testenv.Addr(t), "WALRELAY_STATUS_INTERVAL": "200ms", "WALRELAY_ON_POISON": "skip",
 		// What Debezium's router does not send by itself.
 		"WALRELAY_COLUMN_TYPE": "", "WALRELAY_COLUMN_HEADERS": "", "WALRELAY_COLUMN_TRACEPARENT": "",
 		"WALRELAY_COLUMN_TRACESTATE": "", "WALRELAY_COLUMN_TRACINGSPANCONTEXT": "",

@@ -124,7 +124,7 @@ func read(t *testing.T, kafka *testenv.Cluster, c parity, tool string, names map
 			records[name] = r
 		}
 	}
-	take(consumer.WaitFor(t, len(names)-c.lacking(tool), time.Minute))
+	take(consumer.WaitFor(t, len(names)-c.lacking(tool), wait))
 	take(consumer.Rest(t, 200*time.Millisecond))
 	return records
 }
