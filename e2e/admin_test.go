@@ -14,7 +14,7 @@ import (
 // get asks the relay's admin server. The code is 0 when that does not answer.
 func (s *setup) get(path string) (code int, body string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.env["WALRELAY_ADMIN_ADDR"]+path, nil)
 	require.NoError(s.t, err)
@@ -45,6 +45,12 @@ func (s *setup) ready(code int, parts ...string) (body string) {
 		return got == code
 	}, wait, tick, "want %d %q", code, parts)
 	return body
+}
+
+// reaches waits until a metric has the value. What others see of a deed may come before it is counted.
+func (s *setup) reaches(name, label string, value float64) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool { return s.metric(name, label) == value }, wait, tick, "%s %s", name, label)
 }
 
 // metric is the value of the sample whose labels include label.

@@ -26,14 +26,6 @@ func TestScrape_HasWhatAlertsAndPanelsName(t *testing.T) {
 	require.Eventually(t, func() bool { return s.metric("walrelay_events_total", "") == 1 }, wait, tick)
 	s.db.Exec(t, `INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload)
 		VALUES ('missing', 'k', 't', '{}')`)
-	require.Eventually(t, func() bool {
-		_, body := s.get("/metrics")
-		return strings.Contains(body, "\nwalrelay_trouble_seconds{") &&
-			strings.Contains(body, "\nwalrelay_retention_oldest_row_seconds{") &&
-			strings.Contains(body, "\nwalrelay_published_events_total{")
-	}, wait, tick)
-
-	_, scrape := s.get("/metrics")
 	named := make(map[string]bool)
 	for _, path := range []string{"../deploy/prometheus/alerts.yaml", "../deploy/grafana/walrelay.json"} {
 		text, err := os.ReadFile(path)
@@ -44,8 +36,12 @@ func TestScrape_HasWhatAlertsAndPanelsName(t *testing.T) {
 	}
 	require.Greater(t, len(named), 30)
 	for name := range named {
-		sample := regexp.MustCompile(`(?m)^` + name + `(?:\{.*\})? .*$`).FindString(scrape)
-		require.NotEmpty(t, sample, name)
+		var sample string
+		require.Eventually(t, func() bool { // some come with what they measure
+			_, scrape := s.get("/metrics")
+			sample = regexp.MustCompile(`(?m)^` + name + `(?:\{.*\})? .*$`).FindString(scrape)
+			return sample != ""
+		}, wait, tick, name)
 		if strings.HasPrefix(name, "walrelay_") {
 			require.Contains(t, sample, `slot="`+s.slot+`"`)
 			require.Contains(t, sample, `stream="`+s.slot+`"`)
