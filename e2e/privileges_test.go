@@ -178,10 +178,17 @@ func TestPrivileges_OfThePrincipal(t *testing.T) {
 			"super.users":           "User:ANONYMOUS",
 		},
 	})
+	settles := func(a acl, there bool) { // the broker has it later than the controller has answered
+		require.Eventually(t, func() bool {
+			found, err := cluster.Admin.DescribeACLs(t.Context(), a.builder(t))
+			return err == nil && len(found) == 1 && found[0].Err == nil && len(found[0].Described) > 0 == there
+		}, wait, tick, "%v: %t", a, there)
+	}
 	allow := func(all ...acl) {
 		for _, a := range all {
 			_, err := cluster.Admin.CreateACLs(t.Context(), a.builder(t))
 			require.NoError(t, err)
+			settles(a, true)
 		}
 	}
 	blocks := documented(t, "sh", "kafka-acls.sh")
@@ -219,6 +226,7 @@ func TestPrivileges_OfThePrincipal(t *testing.T) {
 				t.Log("without", a)
 				_, err := cluster.Admin.DeleteACLs(t.Context(), a.builder(t))
 				require.NoError(t, err)
+				settles(a, false)
 				relay := s.start()
 				want := map[string]string{
 					"Write": "WRITE", "Read": "READ", "DescribeConfigs": "DESCRIBE_CONFIGS",
