@@ -145,8 +145,8 @@ func TestReplay_KilledAndResumed(t *testing.T) {
 				SELECT lpad(n::text, 32, '0')::uuid, 'orders', (n % 7)::text, 't', '{}', now() - ($1 - n) * interval '1 second'
 				FROM generate_series(0, $1 - 1) AS n`, rows)
 			consumer := s.consume(s.topic)
-			p := testenv.StartProcess(t, testenv.Command{
-				Path: testenv.Binary(t), Args: []string{"replay", "--all", "--name", "long", "--rate", "4000"}, Env: s.env,
+			p := testenv.StartProcess(t, testenv.Command{ // it would take longer than anything here may
+				Path: testenv.Binary(t), Args: []string{"replay", "--all", "--name", "long", "--rate", "100"}, Env: s.env,
 			})
 			// It has come somewhere, and written that down.
 			require.Eventually(t, func() bool {
