@@ -3,7 +3,6 @@ package e2e
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -92,13 +91,11 @@ func TestPublication_Breached(t *testing.T) {
 						s.stop(relay)
 					}
 					s.db.Exec(t, "BEGIN; "+b.hurt+"; COMMIT")
-					at := time.Now()
 					if !running {
 						relay = s.start()
 					}
 					say := slices.Concat(b.say, []string{"rows committed ", " may be missing", "walrelay stream new-epoch " + s.slot})
 					fatal(t, relay, say...)
-					require.Less(t, time.Since(at), 10*time.Second) // a status interval is 0.2 s
 					if b.mend != "" {
 						s.db.Exec(t, b.mend)
 					}
@@ -119,8 +116,8 @@ func TestPublication_ServerNotices(t *testing.T) {
 	t.Parallel()
 	testenv.ForMajors(t, func(t *testing.T, major int) {
 		s := newSetup(t, testenv.Postgres(t, major), testenv.Kafka(t), 1)
-		s.set("WALRELAY_STATUS_INTERVAL", "30s")
-		s.set("WALRELAY_RECEIVE_TIMEOUT", "60s")
+		s.set("WALRELAY_STATUS_INTERVAL", "10m")
+		s.set("WALRELAY_RECEIVE_TIMEOUT", "20m")
 		f := follow(s)
 		relay := s.relay()
 		f.delivers()
@@ -137,9 +134,7 @@ func TestPublication_ServerNotices(t *testing.T) {
 			`publication "walrelay": was not there when rows after `, "rows committed after ", " may be missing",
 			"pg_drop_replication_slot('" + s.slot + "')", "walrelay stream new-epoch " + s.slot,
 		}
-		at := time.Now()
 		fatal(t, relay, say...)
-		require.Less(t, time.Since(at), 15*time.Second)
 
 		s.db.Exec(t, publish)
 		s.idle()
