@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -121,9 +120,10 @@ func TestTracing_RetriedBatchIsOneSpan(t *testing.T) {
 	for i, span := range c.received() {
 		require.Equal(t, tracepb.Status_STATUS_CODE_UNSET, span.Status.GetCode())
 		require.Equal(t, []string{traceParent(i + 1)}, linked(span))
-		require.Equal(t, i == 1, number(span, "walrelay.batch.attempts") > 1)
-		require.Equal(t, i == 1, len(span.Events) > 0)
+		// A slow machine may have the others retried too.
+		require.Equal(t, number(span, "walrelay.batch.attempts") > 1, len(span.Events) > 0)
 	}
+	require.Greater(t, number(c.received()[1], "walrelay.batch.attempts"), int64(1))
 	require.Equal(t, "retry", c.received()[1].Events[0].Name)
 }
 
@@ -140,7 +140,7 @@ func TestTracing_CollectorAway(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, testenv.Postgres(t, lastMajor()), testenv.Kafka(t), 1)
 	c := traced(t, s)
-	s.set("OTEL_BSP_EXPORT_TIMEOUT", "100") // milliseconds, after which spans are given up
+	s.set("OTEL_BSP_EXPORT_TIMEOUT", "10000") // milliseconds, after which spans are given up; none when it answers
 	relay := s.relay()
 	consumer := s.consume(s.topic)
 	deliver := func(n int) {
@@ -193,14 +193,17 @@ func TestTracing_CollectorHangs(t *testing.T) {
 	}
 	relay := s.relay()
 	consumer := s.consume(s.topic)
-	for n := 1; s.metric("walrelay_spans_lost_total", `reason="queue"`) == 0; n++ {
+	n := 1
+	for ; s.metric("walrelay_spans_lost_total", `reason="queue"`) == 0; n++ {
 		s.insertTraced(n, traceParent(n))
 		consumer.WaitFor(t, 1, wait)
 	}
+	s.caughtUp() // so that only spans are left to wait for
 	s.stop(relay)
 	require.Contains(t, relay.Log(), "spans were not exported before the stop")
 	s.relay()
-	require.Empty(t, consumer.Rest(t, 200*time.Millisecond), "nothing repeats")
+	s.insertTraced(n, traceParent(n))
+	require.Equal(t, []string{eventID(n)}, delivered(consumer.WaitFor(t, 1, wait)), "nothing repeats")
 }
 
 // silence is the address of a server that takes requests and never answers one.
