@@ -91,10 +91,12 @@ func TestUpgrade_BlueGreen(t *testing.T) {
 	}
 	f.drains(relay)
 	require.Eventually(t, func() bool {
-		var epochs, rows int
+		var epochs, rows, copying int
 		require.NoError(t, green.QueryRow(t, "SELECT count(*) FROM walrelay.streams").Scan(&epochs))
 		require.NoError(t, green.QueryRow(t, "SELECT count(*) FROM outbox").Scan(&rows))
-		return epochs == 1 && rows == f.events
+		require.NoError(t, green.QueryRow(t, "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'").
+			Scan(&copying))
+		return epochs == 1 && rows == f.events && copying == 0 // the other tables are copied each in its own time
 	}, wait, tick)
 	green.Exec(t, "DROP SUBSCRIPTION upgrade")
 	f.moves(green)
