@@ -140,7 +140,7 @@ func TestTracing_CollectorAway(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, testenv.Postgres(t, lastMajor()), testenv.Kafka(t), 1)
 	c := traced(t, s)
-	s.set("OTEL_BSP_EXPORT_TIMEOUT", "10000") // milliseconds, after which spans are given up; none when it answers
+	s.set("OTEL_BSP_EXPORT_TIMEOUT", "100") // milliseconds, after which spans are given up
 	relay := s.relay()
 	consumer := s.consume(s.topic)
 	deliver := func(n int) {
