@@ -140,7 +140,7 @@ func TestTracing_CollectorAway(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, testenv.Postgres(t, lastMajor()), testenv.Kafka(t), 1)
 	c := traced(t, s)
-	s.set("OTEL_BSP_EXPORT_TIMEOUT", "100") // milliseconds, after which spans are given up
+	s.set("OTEL_BSP_EXPORT_TIMEOUT", "10000") // milliseconds, after which spans are given up; none when it answers
 	relay := s.relay()
 	consumer := s.consume(s.topic)
 	deliver := func(n int) {
@@ -151,9 +151,10 @@ func TestTracing_CollectorAway(t *testing.T) {
 	require.Eventually(t, func() bool { return len(c.received()) == 1 }, wait, tick)
 	c.Close()
 	n := 2
-	for ; s.metric("walrelay_spans_lost_total", `reason="export"`) < 5; n++ {
+	for ; n < 7; n++ { // no more than the queue has room for
 		deliver(n)
 	}
+	s.reaches("walrelay_spans_lost_total", `reason="export"`, 5)
 	const away, back = "spans cannot be exported", "spans are exported again"
 	require.Equal(t, 1, strings.Count(relay.Log(), away))
 	require.NotContains(t, relay.Log(), back)
