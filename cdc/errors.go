@@ -123,9 +123,27 @@ func privilegeRemedy(text string) string {
 		}
 	}
 	if _, table, found := strings.Cut(text, "permission denied for table "); found {
-		return "grant the rights to " + table + " that docs/operations.md lists"
+		rights, ours := tableRights(table)
+		if !ours {
+			return fmt.Sprintf("GRANT %s ON %s TO the role", rights, table)
+		}
+		return fmt.Sprintf("GRANT %s ON walrelay.%s TO the role", rights, table)
 	}
 	return "grant it; replication needs ALTER ROLE ... REPLICATION (on RDS: GRANT rds_replication TO ...)"
+}
+
+// tableRights is what all commands together need of a table, and whether it is one of walrelay's own.
+func tableRights(table string) (rights string, ours bool) {
+	switch table {
+	case "streams", "dead_letters", "replays":
+		return "SELECT, INSERT, UPDATE", true
+	case "releases":
+		return "SELECT, INSERT, UPDATE, DELETE", true
+	case "schema_version":
+		return "SELECT", true
+	default: // an outbox
+		return "SELECT", false
+	}
 }
 
 const lostSlotRemedy = "drop the slot (SELECT pg_drop_replication_slot('NAME')), " +

@@ -23,7 +23,12 @@ func TestDiagnose(t *testing.T) {
 		{"42501", "permission denied to start WAL sender", "rds_replication"},
 		{"42501", `permission denied for database "shop"`, `GRANT CONNECT ON DATABASE "shop" TO the role`},
 		{"42501", "permission denied for schema walrelay", "GRANT USAGE ON SCHEMA walrelay TO the role"},
-		{"42501", "permission denied for table releases", "docs/operations.md lists"},
+		{
+			"42501", "permission denied for table releases",
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON walrelay.releases TO the role",
+		},
+		{"42501", "permission denied for table replays", "GRANT SELECT, INSERT, UPDATE ON walrelay.replays TO the role"},
+		{"42501", "permission denied for table outbox", "GRANT SELECT ON outbox TO the role"},
 		{"42704", `publication "p" does not exist`, "new-epoch"},
 		{"42704", `replication slot "s" does not exist`, "new-epoch"},
 		{"42P01", `relation "walrelay.streams" does not exist`, "walrelay migrate"},
