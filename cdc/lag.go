@@ -10,8 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
+// ErrNoSlot says that the server has no slot of that name.
+var ErrNoSlot = errors.New("does not exist")
+
 // LagReader asks the server how far the slot is behind, each time anew: a number that cannot be had
-// is an error, never the last good one. It has a connection of its own, opened at the first use and
+// is an error, never the last good one, and ErrNoSlot where there is no slot. It has a connection of its own, opened at the first use and
 // when it was lost. Its methods may be called concurrently; queries take turns.
 type LagReader struct {
 	cfg  *Config
@@ -44,7 +47,7 @@ func (l *LagReader) Lag(ctx context.Context) (Lag, error) {
 	}
 	switch lag, err := l.query(ctx); {
 	case errors.Is(err, pgx.ErrNoRows):
-		return Lag{}, fmt.Errorf("read lag: slot %q does not exist", l.cfg.Slot)
+		return Lag{}, fmt.Errorf("read lag: slot %q %w", l.cfg.Slot, ErrNoSlot)
 	case err != nil: // pgx has closed the connection if it is of no use any more
 		return Lag{}, fmt.Errorf("read lag: %w", err)
 	default:

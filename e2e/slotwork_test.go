@@ -183,7 +183,10 @@ func TestSlotWork_Lost(t *testing.T) {
 	s.db.Exec(t, "CHECKPOINT")
 	require.Contains(t, s.run("slot", "show"), "lost: wal_removed; it will never be read again")
 	require.Contains(t, s.fails(1, "slot", "advance", "--yes"), "lost: wal_removed")
+	require.Contains(t, s.run("status", "--once"), " lost: wal_removed; it will never be read again")
+	require.NotContains(t, s.run("status", "--once"), "lost: lost")
 	dropped := s.run("slot", "drop", "--yes")
+	require.Contains(t, s.run("stream", "show"), s.slot+" does not exist")
 	require.Contains(t, dropped, "not counted: the slot is lost")
 	require.Contains(t, dropped, "walrelay stream new-epoch "+s.slot)
 

@@ -122,7 +122,7 @@ func (v *statusView) judge() {
 	in := v.Instance
 	switch {
 	case v.Slot.Exists && v.Slot.Lost:
-		v.State, v.Reason = "lost", v.Slot.Words
+		v.State, v.Reason = "lost", strings.TrimPrefix(v.Slot.Words, "lost: ")
 	case in != nil && in.State == "stuck":
 		v.State, v.Reason = "stuck", in.Reason
 	case in != nil && in.State == "backfilling":

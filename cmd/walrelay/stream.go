@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -53,7 +54,8 @@ func (c *streamShowCommand) Run(ctx context.Context, cmd *command) error {
 		reader := cdc.NewLagReader(config)
 		defer func() { _ = reader.Close(context.WithoutCancel(ctx)) }()
 		lag, err := reader.Lag(ctx)
-		if err != nil {
+		gone := errors.Is(err, cdc.ErrNoSlot)
+		if err != nil && !gone {
 			return err
 		}
 		known, err := registry.Summary(ctx)
@@ -73,10 +75,14 @@ func (c *streamShowCommand) Run(ctx context.Context, cmd *command) error {
 		if known.Origin != 0 {
 			line("state epoch", "%d", known.Origin)
 		}
-		line("slot", "%s, %s, active: %t", config.Slot, lag.WALStatus, lag.Active)
-		line("confirmed", "%s, %d bytes behind", lag.ConfirmedFlush, lag.ConfirmedBytes)
-		line("retained", "%d bytes of write-ahead log", lag.RetainedBytes)
-		line("server time", "%s", lag.ServerTime.UTC().Format(time.RFC3339))
+		if gone {
+			line("slot", "%s does not exist", config.Slot)
+		} else {
+			line("slot", "%s, %s, active: %t", config.Slot, lag.WALStatus, lag.Active)
+			line("confirmed", "%s, %d bytes behind", lag.ConfirmedFlush, lag.ConfirmedBytes)
+			line("retained", "%d bytes of write-ahead log", lag.RetainedBytes)
+			line("server time", "%s", lag.ServerTime.UTC().Format(time.RFC3339))
+		}
 		if known.LeftOut != nil {
 			line("left out", "%s; to publish them: %s", known.LeftOut, known.LeftOut.Replay())
 		}
