@@ -93,7 +93,7 @@ func (s *Stream) awaitResume(ctx context.Context, server *Server) error {
 	for pause != nil {
 		if s.board.enter(StatePaused, pause.String()) {
 			s.log.Warn("stream is paused: the server keeps the log that is written meanwhile",
-				zap.String("stream", s.cfg.Stream), zap.String("slot", s.cfg.Slot), zap.Time("since", pause.Since),
+				zap.Time("since", pause.Since),
 				zap.String("by", pause.By), zap.String("reason", pause.Reason),
 				zap.String("to_go_on", "walrelay stream resume "+s.cfg.Stream))
 		}
@@ -106,6 +106,6 @@ func (s *Stream) awaitResume(ctx context.Context, server *Server) error {
 			return err
 		}
 	}
-	s.log.Info("stream is resumed", zap.String("stream", s.cfg.Stream))
+	s.log.Info("stream is resumed")
 	return errResumed
 }

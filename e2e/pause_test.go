@@ -121,6 +121,9 @@ func TestPause_Outage(t *testing.T) {
 	s.run("stream", "resume")
 	s.cluster.Consume(t, s.prefix+"later").WaitFor(t, 1, wait)
 	require.Equal(t, 1, strings.Count(relay.Log(), "stream is resumed"))
+	for line := range strings.Lines(relay.Log()) {
+		require.LessOrEqual(t, strings.Count(line, `"stream":`), 1, line)
+	}
 }
 
 func TestPause_Refusals(t *testing.T) {
