@@ -131,7 +131,7 @@ func (c tableCheck) name() string { return tableName(c.mapping.Schema, c.mapping
 func (c tableCheck) run(configured []decoder.Mapping) error {
 	switch {
 	case c.table.OID == 0:
-		return c.fatal("does not exist", "create it (`walrelay migrate` does) or correct the configured tables")
+		return c.fatal("does not exist", createOutbox)
 	case c.table.Kind != relationTable && c.table.Kind != relationPartitioned:
 		return c.fatal("is not a table", "name the table itself among the configured tables")
 	case c.table.Persistence != persistent:

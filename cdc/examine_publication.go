@@ -92,7 +92,7 @@ func (e *examination) noPublication(ctx context.Context, schemas, tables []strin
 	}
 	if e.begun() {
 		f.Why = silentlySkipped
-		f.Fix += "; then " + dropUnreadable(e.cfg.Slot) + " and " + republish(e.cfg.Stream)
+		f.Fix += "; then " + dropUnreadable(e.cfg.Slot) + " and " + republishSince(e.cfg.Stream, e.row.gapSince())
 	}
 	e.add(f)
 	return nil
@@ -112,12 +112,15 @@ func (e *examination) publicationOptions(found catalogPublication) {
 	}
 	e.add(f)
 	if found.AllTables {
-		e.add(Finding{
+		f := Finding{
 			Check: "publication-tables", Object: object, Level: LevelWarning, Found: "publishes all tables",
 			Why: "the rows of every table are decoded and sent, and ignored",
-			Fix: "DROP PUBLICATION " + name + "; " + createPublication(e.cfg.Publication, e.cfg.Mappings) +
-				"; then, if the stream has run, " + republish(e.cfg.Stream),
-		})
+			Fix: "DROP PUBLICATION " + name + "; " + createPublication(e.cfg.Publication, e.cfg.Mappings),
+		}
+		if e.begun() {
+			f.Fix += "; then " + republishSince(e.cfg.Stream, e.row.gapSince())
+		}
+		e.add(f)
 	}
 }
 
@@ -129,7 +132,7 @@ func (e *examination) publishedTable(found *catalogPublication, i int) {
 	if fatal, faulty := errors.AsType[*FatalError](c.run(e.cfg.Mappings)); faulty {
 		fix, after := strings.CutSuffix(fatal.Remedy, ", "+republish(e.cfg.Stream))
 		if after && e.begun() {
-			fix += "; then " + republish(e.cfg.Stream)
+			fix += "; then " + republishSince(e.cfg.Stream, e.row.gapSince())
 		}
 		e.add(Finding{
 			Check: "table", Object: object, Level: LevelFault, Found: fatal.Problem,

@@ -270,11 +270,12 @@ func (g *guard) checkPublication(ctx context.Context) error {
 				from = g.recorded
 			}
 			fatal.Problem += "; " + gapBetween(from, g.now(ctx))
+			return g.dated(ctx, err)
 		}
 		return err
 	}
 	if err := state.Since(g.verified, g.verified.LSN, g.cfg); err != nil {
-		return err
+		return g.dated(ctx, err)
 	}
 	state.follow(g.verified)
 	g.server.viaRootSince = state.ViaRootSince
@@ -288,6 +289,15 @@ func (g *guard) checkPublication(ctx context.Context) error {
 	}
 	g.verified = state
 	return nil
+}
+
+// dated has a fault of the publication say from when on rows are missing, as far as the registry can be asked.
+func (g *guard) dated(ctx context.Context, err error) error {
+	row, unread := g.registry.load(ctx)
+	if unread != nil || row == nil {
+		return err
+	}
+	return row.dated(err, g.cfg.Stream)
 }
 
 // now is the server's write position, for messages: 0/0 when it cannot be read.

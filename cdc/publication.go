@@ -231,6 +231,10 @@ func republishSince(stream, since string) string {
 		"`walrelay replay --since " + since + "`"
 }
 
+// createOutbox is what to do about a table that is not there. `walrelay migrate up` makes none a second time.
+const createOutbox = "create it (for public.outbox run what `walrelay migrate print` prints, which makes it again) " +
+	"or correct the configured tables"
+
 // gapMargin is how long before the gap a replay begins: rows carry the time at which their transaction began.
 const gapMargin = time.Hour
 
@@ -242,13 +246,28 @@ func (row *registryRow) gapSince() string {
 	return row.Settled.Add(-gapMargin).UTC().Format(time.RFC3339)
 }
 
+// dated gives a fault of the publication the time from which a replay closes its gap, if the row knows it. Before the
+// first start there is no gap, and nothing to publish again.
+func (row *registryRow) dated(err error, stream string) error {
+	fatal, ok := errors.AsType[*FatalError](err)
+	if !ok {
+		return err
+	}
+	if row == nil {
+		fatal.Remedy = strings.TrimSuffix(fatal.Remedy, ", "+republish(stream))
+		return err
+	}
+	fatal.Remedy = strings.Replace(fatal.Remedy, republish(stream), republishSince(stream, row.gapSince()), 1)
+	return err
+}
+
 func diagnosePublication(name, sql string, err error) error {
 	object := quoted("publication", name)
 	switch code := sqlState(err); code {
 	case "42P01", "3F000": // undefined_table, invalid_schema_name
 		return &FatalError{
 			Object: object, Problem: "cannot be created", Err: err,
-			Remedy: "create the outbox table (`walrelay migrate` does) or correct the configured tables",
+			Remedy: createOutbox,
 		}
 	case "42501": // insufficient_privilege: needs CREATE on the database and ownership of the tables
 		return &FatalError{

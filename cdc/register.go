@@ -62,7 +62,8 @@ func (s *Server) create(ctx context.Context) (*Registration, error) {
 	}
 	state, err := s.CheckPublication(ctx)
 	if err != nil {
-		return nil, err
+		var begun *registryRow
+		return nil, begun.dated(err, s.cfg.Stream)
 	}
 	if s.cfg.Backfill != nil {
 		if err := s.cfg.Backfill.Plan(ctx); err != nil {
@@ -146,6 +147,7 @@ func (s *Server) registration(ctx context.Context, f *facts) (*Registration, err
 		var fatal *FatalError
 		if errors.As(err, &fatal) && f.row != nil && f.row.Created != 0 {
 			fatal.Problem += "; " + gapBetween(f.row.Confirmed, f.now)
+			return nil, f.row.dated(err, s.cfg.Stream)
 		}
 		return nil, err
 	}
@@ -174,5 +176,5 @@ func (s *Server) registration(ctx context.Context, f *facts) (*Registration, err
 		reg.Warnings = append(reg.Warnings, fmt.Sprintf("publication %q was altered since it was recorded: had it stopped "+
 			"publishing inserts, rows after %s are missing", s.cfg.Publication, f.row.Confirmed))
 	}
-	return reg, state.Since(*f.row.State, f.row.Confirmed, s.cfg)
+	return reg, f.row.dated(state.Since(*f.row.State, f.row.Confirmed, s.cfg), s.cfg.Stream)
 }

@@ -123,6 +123,29 @@ func TestRegister_SlotGone(t *testing.T) {
 	})
 }
 
+// Before the first start nothing is lost; afterwards the message has the time from which rows are to be published again.
+func TestRegister_TableNotPublished(t *testing.T) {
+	forMajors(t, func(t *testing.T, major int) {
+		db, cfg := newStream(t, major)
+		db.Exec(t, "CREATE PUBLICATION "+cfg.Publication)
+		s := dial(t, cfg)
+		_, err := s.Register(t.Context())
+		fatal(t, err, "is not in publication", "ADD TABLE")
+		require.NotContains(t, err.Error(), "new-epoch")
+
+		db.Exec(t, "ALTER PUBLICATION "+cfg.Publication+" ADD TABLE events")
+		reg := register(t, cfg)
+		settled := time.Date(2026, 11, 30, 20, 0, 0, 0, time.UTC)
+		require.NoError(t, s.Registry().Confirm(t.Context(), reg.Confirmed, s.Timeline, settled))
+		db.Exec(t, "ALTER PUBLICATION "+cfg.Publication+" DROP TABLE events")
+		_, err = s.Register(t.Context())
+		fatal(t, err, "is not in publication", "walrelay replay --since 2026-11-30T19:00:00Z")
+		db.Exec(t, "ALTER PUBLICATION "+cfg.Publication+" ADD TABLE events")
+		_, err = s.Register(t.Context())
+		fatal(t, err, "taken out of it and added again", "walrelay replay --since 2026-11-30T19:00:00Z")
+	})
+}
+
 func TestRegister_SlotRecreatedOrAdvanced(t *testing.T) {
 	forMajors(t, func(t *testing.T, major int) {
 		db, cfg := newStream(t, major)
