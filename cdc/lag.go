@@ -13,8 +13,8 @@ import (
 // ErrNoSlot says that the server has no slot of that name.
 var ErrNoSlot = errors.New("does not exist")
 
-// LagReader asks the server how far the slot is behind, each time anew: a number that cannot be had
-// is an error, never the last good one, and ErrNoSlot where there is no slot. It has a connection of its own, opened at the first use and
+// LagReader asks the server how far the slot is behind, each time anew: a number that cannot be had is an error, never
+// the last good one, and ErrNoSlot where there is no slot. It has a connection of its own, opened at the first use and
 // when it was lost. Its methods may be called concurrently; queries take turns.
 type LagReader struct {
 	cfg  *Config

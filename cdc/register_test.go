@@ -123,7 +123,7 @@ func TestRegister_SlotGone(t *testing.T) {
 	})
 }
 
-// Before the first start nothing is lost; afterwards the message has the time from which rows are to be published again.
+// Before the first start nothing is lost; later the message has the time from which rows are to be published again.
 func TestRegister_TableNotPublished(t *testing.T) {
 	forMajors(t, func(t *testing.T, major int) {
 		db, cfg := newStream(t, major)
