@@ -392,9 +392,7 @@ func TestExamine_Running(t *testing.T) {
 		}
 	}()
 	for range 5 {
-		s.some(topic, 500)
-		s.run.Mailbox.Unread()
-		k.Full()
+		s.transaction(topic, 500)
 		d := <-done
 		d.is(LevelOK, "transactional-write", topic)
 		d.is(LevelOK, "transaction", topic)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/decoder"
@@ -163,8 +165,24 @@ func (f *firstBatches) slowDown() {
 	require.NoError(f.t, err)
 }
 
-// hold makes the brokers refuse every batch, for now: one of three is down.
-func (f *firstBatches) hold() { f.minInSync("3") }
+// hold makes the brokers refuse every batch, for now: one of three is down. It waits until those that are left know.
+func (f *firstBatches) hold() {
+	f.minInSync("3")
+	request := kmsg.NewPtrDescribeConfigsRequest()
+	resource := kmsg.NewDescribeConfigsRequestResource()
+	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeTopic, f.topic
+	resource.ConfigNames = []string{"min.insync.replicas"}
+	request.Resources = append(request.Resources, resource)
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.kafka.Addrs()...))
+	require.NoError(f.t, err)
+	defer client.Close()
+	for _, alive := range []int{0, 1} {
+		require.Eventually(f.t, func() bool {
+			answer, err := request.RequestWith(f.t.Context(), client.Broker(int(f.kafka.NodeID(alive))))
+			return err == nil && *answer.Resources[0].Configs[0].Value == "3"
+		}, patience, 5*time.Millisecond)
+	}
+}
 
 // resume ends hold.
 func (f *firstBatches) resume() { f.minInSync("2") }
@@ -192,13 +210,13 @@ func (f *firstBatches) awaitForgotten(s *session) {
 	topics.Add(f.topic)
 	require.Eventually(f.t, func() bool {
 		described, err := f.kafka.Admin.DescribeProducers(f.t.Context(), topics)
-		require.NoError(f.t, err)
-		producers := 0
+		producers, unknown := 0, err != nil
+		described.EachPartition(func(p kadm.DescribedProducersPartition) { unknown = unknown || p.Err != nil })
 		described.EachProducer(func(d kadm.DescribedProducer) {
 			if d.ProducerID == s.k.producer.id {
 				producers++
 			}
 		})
-		return producers == 0
+		return !unknown && producers == 0
 	}, patience, 5*time.Millisecond)
 }

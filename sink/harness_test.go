@@ -18,7 +18,7 @@ import (
 	"github.com/walrelay/walrelay/decoder"
 )
 
-const patience = 30 * time.Second // for what is expected to come
+const patience = 2 * time.Minute // for what is expected to come
 
 // observer counts what the sink reports to it.
 type observer struct {
@@ -69,7 +69,7 @@ func testConfig(t testing.TB, brokers []string, change func(*Config)) Config {
 	require.NoError(t, err)
 	cfg := Config{
 		Stream: "test", Brokers: brokers, Topic: template, OnPoison: Stop,
-		BatchBytes: 64 << 10, Timeout: 5 * time.Second,
+		BatchBytes: 64 << 10, Timeout: 30 * time.Second,
 		BackoffMin: 10 * time.Millisecond, BackoffMax: 100 * time.Millisecond,
 		MissingAfter: 300 * time.Millisecond, MetadataEvery: time.Second,
 		Logger:   zaptest.NewLogger(t),

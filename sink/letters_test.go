@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -198,6 +199,7 @@ func TestLetters_Gone(t *testing.T) {
 	write(kgo.TryCommit, letter("ours", 2), letter("theirs", 3))
 	write(kgo.TryAbort, letter("ours", 4))
 	write(kgo.TryCommit, letter("ours", 5))
+	marked(t, kafka, dead)
 	cfg := testConfig(t, kafka.Addrs(), func(c *Config) { c.Stream, c.DeadTopic = "ours", dead })
 	letters, err := OpenLetters(t.Context(), cfg)
 	require.NoError(t, err)
@@ -225,6 +227,19 @@ func TestLetters_Gone(t *testing.T) {
 	require.NoError(t, none.Find(ctx))
 	_, err = none.Read(ctx, position(1))
 	require.ErrorIs(t, err, ErrNoLetter)
+}
+
+// marked waits until the markers of all transactions of a topic are written: their ends are answered before.
+func marked(t *testing.T, kafka *testenv.Cluster, topic string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		stable, err := kafka.Admin.ListCommittedOffsets(t.Context(), topic)
+		if err != nil || stable.Error() != nil {
+			return false
+		}
+		ends, err := kafka.Admin.ListEndOffsets(t.Context(), topic)
+		return err == nil && ends.Error() == nil && maps.Equal(stable.Offsets()[topic], ends.Offsets()[topic])
+	}, patience, tick)
 }
 
 func deleteBefore(topic string, offset int64) kadm.Offsets {

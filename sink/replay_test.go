@@ -114,6 +114,6 @@ func TestReplay_ExactlyOnceBesideItsStream(t *testing.T) {
 
 	stream.transaction(topic, 10)
 	stream.reaches()
-	require.Len(t, committedOf(t, cluster.Addrs(), topic), 10+249+10)
-	require.Len(t, committedOf(t, cluster.Addrs(), states), 3, "the stream's states alone")
+	require.Len(t, committedOf(t, cluster.Addrs(), topic, 10+249+10), 10+249+10)
+	require.Len(t, committedOf(t, cluster.Addrs(), states, 3), 3, "the stream's states alone")
 }

@@ -114,6 +114,7 @@ func (l *relay) life(transactions int, killed func(kill func())) (stop func()) {
 	for s.take(); s.mail.Reached < pglogrepl.LSN(s.lsn) && s.mail.Err == nil && ctx.Err() == nil; s.take() {
 		select {
 		case <-s.run.Mailbox.Wake():
+			alive.Reset(patience)
 		case <-ctx.Done():
 		case <-alive.C:
 			require.FailNow(l.t, "it stalls", "%d of %d, %v", s.mail.Reached, s.lsn, k.Troubles())

@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,9 +49,11 @@ func (s *session) record(n int) {
 	require.Len(s.t, s.poison, n)
 }
 
-// again begins runs until one does not fail, and publishes and records in each.
+// again begins runs until one does not fail, and publishes and records in each. The poison of the last one is that of
+// all, since what an earlier one has written down and passed does not come again.
 func (s *session) again(poison int, publish func(*session)) (last *session, runs int) {
 	s.t.Helper()
+	var found []checkpoint.Poison
 	for s = begin(s.t, s.k, goesOn()); ; s = begin(s.t, s.k, goesOn()) {
 		runs++
 		require.Less(s.t, runs, 10, "it goes on for ever")
@@ -58,11 +61,15 @@ func (s *session) again(poison int, publish func(*session)) (last *session, runs
 		recorded := 0
 		s.until("the end", func() bool {
 			for ; recorded < len(s.poison); recorded++ {
-				s.k.Recorded([]uint64{s.poison[recorded].Seq})
+				p := s.poison[recorded]
+				s.k.Recorded([]uint64{p.Seq})
+				found = slices.DeleteFunc(found, func(q checkpoint.Poison) bool { return q.Position == p.Position })
+				found = append(found, p)
 			}
-			return s.mail.Err != nil || s.mail.Reached >= pglogrepl.LSN(s.lsn) && len(s.poison) >= poison
+			return s.mail.Err != nil || s.mail.Reached >= pglogrepl.LSN(s.lsn) && len(found) >= poison
 		})
 		if s.mail.Err == nil {
+			s.poison = found
 			return s, runs
 		}
 	}
@@ -108,19 +115,18 @@ func TestTransactionPoison_NothingPassesUnrecorded(t *testing.T) {
 			s.until("the poison", func() bool { return len(s.poison) == 1 })
 			require.Never(t, func() bool { s.take(); return len(s.settled) > 5 || s.mail.Reached > 1 },
 				100*time.Millisecond, 5*time.Millisecond)
-			require.Equal(t, all(1, 1), committedOf(t, c.ListenAddrs(), "orders"))
-			require.Empty(t, committedOf(t, c.ListenAddrs(), "dead"))
+			sees(t, c.ListenAddrs(), "orders", all(1, 1))
+			sees(t, c.ListenAddrs(), "dead", nil)
 
 			s.record(1)
 			s.reaches()
 			require.Len(t, s.settled, 14)
-			require.Equal(t, all(1, 3, "2-2"), committedOf(t, c.ListenAddrs(), "orders"))
-			dead := committedOf(t, c.ListenAddrs(), "dead")
+			sees(t, c.ListenAddrs(), "orders", all(1, 3, "2-2"))
 			if policy == Skip {
-				require.Empty(t, dead)
+				sees(t, c.ListenAddrs(), "dead", nil)
 				require.Equal(t, checkpoint.Skipped, s.poison[0].Action)
 			} else {
-				require.Equal(t, []string{"id-2-2"}, dead)
+				sees(t, c.ListenAddrs(), "dead", []string{"id-2-2"})
 				require.Equal(t, checkpoint.DeadLettered, s.poison[0].Action)
 			}
 			// The next run leaves it out.
@@ -128,7 +134,7 @@ func TestTransactionPoison_NothingPassesUnrecorded(t *testing.T) {
 			s.bad(1, 4, map[string]func(*decoder.Event){"2-2": unfit})
 			s.reaches()
 			require.Empty(t, s.poison)
-			require.Equal(t, all(1, 4, "2-2"), committedOf(t, c.ListenAddrs(), "orders"))
+			sees(t, c.ListenAddrs(), "orders", all(1, 4, "2-2"))
 		})
 	}
 }
@@ -146,10 +152,10 @@ func TestTransactionPoison_DeadLetterIsInTheTransaction(t *testing.T) {
 	k.Recorded([]uint64{s.poison[0].Seq})
 	require.Error(t, s.fails())
 	require.Len(t, consume(t, c.ListenAddrs(), 1, "dead"), 1, "produced, but not committed")
-	require.Empty(t, committedOf(t, c.ListenAddrs(), "dead"))
+	sees(t, c.ListenAddrs(), "dead", nil)
 	s, _ = s.again(1, func(s *session) { s.bad(1, 1, spoil) })
-	require.Equal(t, []string{"id-1-2"}, committedOf(t, c.ListenAddrs(), "dead"))
-	require.Equal(t, all(1, 1, "1-2"), committedOf(t, c.ListenAddrs(), "orders"))
+	sees(t, c.ListenAddrs(), "dead", []string{"id-1-2"})
+	sees(t, c.ListenAddrs(), "orders", all(1, 1, "1-2"))
 }
 
 // named is modes under a name.
@@ -189,14 +195,14 @@ func TestTransactionPoison_Stop(t *testing.T) {
 			require.Equal(t, checkpoint.Stopped, s.poison[0].Action)
 			require.Equal(t, at(3, 2), s.poison[0].Position)
 			require.NoError(t, s.mail.Err)
-			require.Equal(t, all(1, 2), committedOf(t, c.ListenAddrs(), "orders"))
+			sees(t, c.ListenAddrs(), "orders", all(1, 2))
 
 			run := goesOn()
 			run.Verdicts = map[checkpoint.Position]checkpoint.Verdict{at(3, 2): checkpoint.VerdictRetry}
 			s = begin(t, k, run)
 			s.bad(1, 5, nil)
 			s.reaches()
-			require.Equal(t, all(1, 5), committedOf(t, c.ListenAddrs(), "orders"))
+			sees(t, c.ListenAddrs(), "orders", all(1, 5))
 		})
 	}
 }
@@ -212,14 +218,14 @@ func TestTransactionPoison_RefusedByTheBroker(t *testing.T) {
 		require.ErrorContains(t, s.fails(), "its transaction is given up")
 		s, runs := s.again(2, func(s *session) { s.bad(1, 6, spoil) })
 		require.LessOrEqual(t, runs, 4)
-		require.Equal(t, all(1, 6, "2-2", "4-0"), committedOf(t, c.ListenAddrs(), "orders"))
-		require.Equal(t, []string{"id-2-2", "id-4-0"}, committedOf(t, c.ListenAddrs(), "dead"))
+		sees(t, c.ListenAddrs(), "orders", all(1, 6, "2-2", "4-0"))
+		sees(t, c.ListenAddrs(), "dead", []string{"id-2-2", "id-4-0"})
 		require.Empty(t, k.suspects)
 
 		// Later transactions are whole batches again.
 		s.bad(7, 8, nil)
 		s.reaches()
-		require.Equal(t, all(1, 8, "2-2", "4-0"), committedOf(t, c.ListenAddrs(), "orders"))
+		sees(t, c.ListenAddrs(), "orders", all(1, 8, "2-2", "4-0"))
 	})
 }
 
@@ -274,7 +280,7 @@ func TestTransactionPoison_LimitLowered(t *testing.T) {
 	require.ErrorContains(t, s.fails(), "its transaction is given up")
 	s, _ = s.again(1, func(s *session) { s.bad(1, 4, large) })
 	require.Equal(t, at(3, 3), s.poison[0].Position)
-	require.Equal(t, all(1, 4, "3-3"), committedOf(t, c.ListenAddrs(), "orders"))
+	sees(t, c.ListenAddrs(), "orders", all(1, 4, "3-3"))
 }
 
 // The dead-letter topic refuses letters: they are unfit, and the stream goes on.
@@ -294,7 +300,7 @@ func TestTransactionPoison_RefusedLetters(t *testing.T) {
 				require.Contains(t, p.Reason, "not a timestamp")
 				require.Contains(t, p.Reason, "the broker refuses it")
 			}
-			require.Equal(t, all(1, 3, "1-1", "2-2", "2-3"), committedOf(t, c.ListenAddrs(), "orders"))
+			sees(t, c.ListenAddrs(), "orders", all(1, 3, "1-1", "2-2", "2-3"))
 		})
 	}
 }
@@ -318,8 +324,8 @@ func TestTransactionPoison_Limbo(t *testing.T) {
 	require.NoError(t, c.CreateTopic("later", 1, nil))
 	s.settle()
 	s.reaches()
-	require.Equal(t, all(1, 4, "2-3", "3-3"), committedOf(t, c.ListenAddrs(), "orders"))
-	require.Equal(t, []string{"id-2-3", "id-3-3"}, committedOf(t, c.ListenAddrs(), "later"))
+	sees(t, c.ListenAddrs(), "orders", all(1, 4, "2-3", "3-3"))
+	sees(t, c.ListenAddrs(), "later", []string{"id-2-3", "id-3-3"})
 }
 
 func TestTransactionPoison_MissingTopic(t *testing.T) {
@@ -335,7 +341,7 @@ func TestTransactionPoison_MissingTopic(t *testing.T) {
 	s.record(2)
 	s.reaches()
 	require.Equal(t, "the topic does not exist", s.poison[0].Reason)
-	require.Equal(t, all(1, 4, "2-3", "3-3"), committedOf(t, c.ListenAddrs(), "orders"))
+	sees(t, c.ListenAddrs(), "orders", all(1, 4, "2-3", "3-3"))
 }
 
 // The topic of states takes no events.
@@ -347,5 +353,5 @@ func TestTransactionPoison_StateTopic(t *testing.T) {
 	s.bad(1, 2, map[string]func(*decoder.Event){"1-1": func(ev *decoder.Event) { ev.Route[0] = []byte("states") }})
 	s.record(1)
 	s.reaches()
-	require.Equal(t, all(1, 2, "1-1"), committedOf(t, c.ListenAddrs(), "orders"))
+	sees(t, c.ListenAddrs(), "orders", all(1, 2, "1-1"))
 }

@@ -57,8 +57,8 @@ func TestTransactionReal_RefusedRecords(t *testing.T) {
 					}
 				}
 			}
-			require.Equal(t, want, committedOf(t, kafka.Addrs(), topic))
-			require.Equal(t, []string{"id-3-5", "id-13-5"}, committedOf(t, kafka.Addrs(), dead))
+			sees(t, kafka.Addrs(), topic, want)
+			sees(t, kafka.Addrs(), dead, []string{"id-3-5", "id-13-5"})
 		})
 	}
 }
@@ -120,9 +120,7 @@ func TestTransactionReal_BrokerFrozen(t *testing.T) {
 	defer cancel()
 	run := goesOn()
 	run.Mailbox = checkpoint.NewMailbox()
-	began := time.Now()
 	require.ErrorIs(t, k.Begin(ctx, run), context.DeadlineExceeded)
-	require.Less(t, time.Since(began), 3*time.Second)
 	kafka.ResumeBroker(t, 0)
 	s = begin(t, k, goesOn())
 	for range 5 {

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/walrelay/walrelay/checkpoint"
 	"github.com/walrelay/walrelay/decoder"
@@ -67,25 +66,25 @@ func (s *session) reaches() {
 	require.NoError(s.t, s.mail.Err)
 }
 
-// committed reads what a read_committed consumer sees of a topic, up to its end.
-func committedOf(t testing.TB, brokers []string, topic string) (ids []string) {
+// sees waits for what a read_committed consumer has to see of a topic, since a commit is answered before its markers are
+// written, and requires that it is this and no more.
+func sees(t testing.TB, brokers []string, topic string, want []string) {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	require.NoError(t, err)
-	defer client.Close()
-	quiet := 0
-	for quiet < 4 {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		fetches := client.PollFetches(ctx)
-		cancel()
-		quiet++
-		fetches.EachRecord(func(r *kgo.Record) {
-			id, _ := header(r, headerID)
-			ids = append(ids, id)
-			quiet = 0
-		})
+	require.Equal(t, want, committedOf(t, brokers, topic, len(want)))
+}
+
+// committedOf are the ids that a read_committed consumer sees of a topic once there are n of them, or more.
+func committedOf(t testing.TB, brokers []string, topic string, n int) (ids []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	records := visible(t, brokers, topic)
+	for len(records) < n && pause(ctx, 50*time.Millisecond) {
+		records = visible(t, brokers, topic)
+	}
+	for _, r := range records {
+		id, _ := header(r, headerID)
+		ids = append(ids, id)
 	}
 	return ids
 }
@@ -99,7 +98,7 @@ func exact(t testing.TB, brokers []string, topic string, n, size int) {
 			want = append(want, fmt.Sprintf("id-%d-%d", lsn, i))
 		}
 	}
-	got := committedOf(t, brokers, topic)
+	got := committedOf(t, brokers, topic, len(want))
 	slices.Sort(want)
 	slices.Sort(got)
 	require.Equal(t, want, got)
@@ -182,7 +181,7 @@ func TestTransaction_Large(t *testing.T) {
 	s.transaction("orders", 430)
 	s.settle()
 	s.reaches()
-	ids := committedOf(t, c.ListenAddrs(), "orders")
+	ids := committedOf(t, c.ListenAddrs(), "orders", 450)
 	require.Len(t, ids, 450)
 	slices.Sort(ids)
 	require.Len(t, slices.Compact(ids), 450)
