@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,16 +39,24 @@ func publish(t *testing.T, cluster *testenv.Cluster, topic string, n, times int)
 	}
 }
 
-// instances runs two of a kind at once, replaces each by a new one after a while, and ends when done says so.
-func instances(t *testing.T, run func(ctx context.Context, name string) error, done func() bool) {
+// instances runs two of a kind at once, replaces each by a new one again and again, and ends when so many events as
+// wanted are done. A life lasts for some seconds, and for some events: on a busy machine a group takes long to form.
+func instances(t *testing.T, run func(ctx context.Context, name string) error, done func() int, want int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var group errgroup.Group
+	var reached atomic.Int64
 	for i := range 2 {
 		group.Go(func() error {
 			for ctx.Err() == nil {
-				life, end := context.WithTimeout(ctx, time.Duration(3+2*i)*time.Second)
+				life, end := context.WithCancel(ctx)
+				born := reached.Load()
+				aged := time.AfterFunc(time.Duration(3+2*i)*time.Second, func() {
+					assertEventually(func() bool { return reached.Load() > born || life.Err() != nil }, limit)
+					end()
+				})
 				err := run(life, fmt.Sprint(i))
+				aged.Stop()
 				end()
 				if err != nil {
 					t.Logf("instance %d: %v", i, err)
@@ -56,11 +65,17 @@ func instances(t *testing.T, run func(ctx context.Context, name string) error, d
 			return nil
 		})
 	}
-	ok := assertEventually(done, 90*time.Second)
+	ok := assertEventually(func() bool {
+		n := done()
+		reached.Store(int64(n))
+		return n >= want
+	}, limit)
 	cancel()
 	require.NoError(t, group.Wait())
 	require.True(t, ok, "not done in time")
 }
+
+const limit = 5 * time.Minute
 
 func assertEventually(done func() bool, limit time.Duration) bool {
 	deadline := time.NewTimer(limit)
@@ -92,11 +107,10 @@ func TestExample_AtLeastOnceWithSavedPositions(t *testing.T) {
 	group.Go(func() error { publish(t, cluster, topic, events, 2); return nil })
 	instances(t, func(ctx context.Context, _ string) error {
 		return runInbox(ctx, cluster.Addrs(), topic, db.Conn)
-	}, func() bool {
-		var count int
+	}, func() (count int) {
 		require.NoError(t, db.QueryRow(t, "SELECT count(*) FROM bill").Scan(&count))
-		return count == events
-	})
+		return count
+	}, events)
 	require.NoError(t, group.Wait())
 	var applied, distinct int
 	require.NoError(t, db.QueryRow(t, "SELECT count(*), count(DISTINCT id) FROM effect").Scan(&applied, &distinct))
@@ -115,10 +129,10 @@ func TestExample_ConsumeTransformProduce(t *testing.T) {
 	var results []*kgo.Record
 	instances(t, func(ctx context.Context, name string) error {
 		return runTransform(ctx, cluster.Addrs(), from, to, name)
-	}, func() bool {
+	}, func() int {
 		results = append(results, reader.Rest(t, 200*time.Millisecond)...)
-		return len(results) >= events
-	})
+		return len(results)
+	}, events)
 	require.NoError(t, group.Wait())
 	results = append(results, reader.Rest(t, 2*time.Second)...)
 	var causes, want []string

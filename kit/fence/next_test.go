@@ -326,7 +326,7 @@ func TestNext_FloorIsGone(t *testing.T) {
 	t.Parallel()
 	db := prepare(t, testenv.Postgres(t, 18))
 	db.Exec(t, "TRUNCATE walrelay_kit.fences")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := fence.Next(ctx, db.Conn, "a")
 	require.ErrorIs(t, err, fence.ErrFloor)

@@ -25,6 +25,7 @@ func TestMain(m *testing.M) { testenv.VerifyMain(m) }
 // database has kit's tables and a table of effects, one row for each time that one took place.
 func database(t *testing.T, major int) *testenv.Database {
 	t.Helper()
+	awaitMidnight(t)
 	db := testenv.Postgres(t, major).Database(t)
 	_, err := migrations.UpKit(t.Context(), db.Standard(t))
 	require.NoError(t, err)
@@ -38,6 +39,15 @@ func database(t *testing.T, major int) *testenv.Database {
 	_, _, err = partitions().Maintain(t.Context(), conn.Conn())
 	require.NoError(t, err)
 	return db
+}
+
+// awaitMidnight lets a day that is about to end do so before a test counts its partitions, and not in the middle of it.
+func awaitMidnight(t *testing.T) {
+	t.Helper()
+	const busy = 2 * time.Minute
+	if left := day - time.Since(time.Now().Truncate(day)); left < busy {
+		require.Eventually(t, func() bool { return time.Since(time.Now().Truncate(day)) < busy }, 2*busy, 100*time.Millisecond)
+	}
 }
 
 func partitions() inbox.Partitions {
@@ -89,9 +99,12 @@ func message(n int) inbox.Message {
 	return inbox.Message{
 		Consumer: "billing", ID: fmt.Sprintf("m-%d", n),
 		Stream: "shop", Topic: "orders", Partition: 3, Position: position(1, n),
-		Time: time.Now().Truncate(24 * time.Hour).Add(time.Duration(n) * time.Second),
+		Time: today.Add(time.Duration(n) * time.Second),
 	}
 }
+
+// today is one day for all that a test delivers again, also when another begins meanwhile.
+var today = time.Now().Truncate(day)
 
 func position(epoch, n int) inbox.Position {
 	return inbox.Position(fmt.Sprintf("%08X-00000001-%016X-00000000", epoch, 0xFF0+n))

@@ -1,6 +1,7 @@
 package httpkey_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -287,14 +288,28 @@ func TestGuard_ClientGone(t *testing.T) {
 		}
 		pay(w, r)
 	})
-	client := &http.Client{Transport: server.Client().Transport, Timeout: 300 * time.Millisecond}
-	require.Zero(t, do(t, client, http.MethodPost, server.URL, "{}", "Idempotency-Key", "k").status)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader("{}"))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Idempotency-Key", "k")
+	gone := make(chan error, 1) // the goroutine's only answer
+	go func() {
+		answer, err := server.Client().Do(r)
+		if err == nil {
+			err = answer.Body.Close()
+		}
+		gone <- err
+	}()
 	<-entered
+	leave()
+	require.ErrorIs(t, <-gone, context.Canceled)
 	var again reply
 	require.Eventually(t, func() bool {
 		again = post(t, server, "{}", "Idempotency-Key", "k")
 		return again.status != 409
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	require.Equal(t, 201, again.status)
 	require.Equal(t, 1, payments(t, db))
 }
