@@ -58,7 +58,8 @@ func TestEachEventOnce(t *testing.T) {
 			command.Args = append(command.Args, cluster.Addrs()[0], topic)
 			process := testenv.StartProcess(t, command)
 			require.Eventually(t, func() bool {
-				return strings.Count(process.Stdout(), "\tlast\t") >= partitions || !process.Running()
+				out := process.Stdout()
+				return strings.Count(out, "\tlast\t") >= partitions && strings.Count(out, "\n") >= len(want) || !process.Running()
 			}, wait, tick)
 			require.True(t, process.Running(), process.Log())
 			process.Signal(t, syscall.SIGTERM)
