@@ -13,11 +13,13 @@ import (
 )
 
 const (
+	// stepLimit is for what takes a moment on a machine that is not busy. It only says what hangs.
+	stepLimit = 5 * time.Minute
 	// recoveryLimit is for events to flow again once a fault is over, on a busy machine and with the
 	// backlog before them.
-	recoveryLimit = 2 * time.Minute
+	recoveryLimit = 5 * time.Minute
 	// settleLimit is for everything to be delivered and confirmed in the end.
-	settleLimit = 5 * time.Minute
+	settleLimit = 10 * time.Minute
 )
 
 // campaign writes, breaks and judges. It fails t for every fault of walrelay. The report is nil when
@@ -77,14 +79,16 @@ func (w *world) breakThings(ctx context.Context, p *pulse) ([]episode, error) {
 	}
 	var episodes []episode
 	cards := &deck{faults: w.options.faults, random: rand.New(rand.NewPCG(w.options.seed, 2))}
-	for time.Since(start) < w.options.duration && ctx.Err() == nil {
+	struck := map[string]bool{}
+	for ctx.Err() == nil && (time.Since(start) < w.options.duration || len(struck) < w.options.kinds ||
+		w.ledger.Len() < w.options.events) {
 		pause(ctx, between(w.random, 0, 3*time.Second))
 		if err := w.changeInstances(); err != nil {
 			return episodes, err
 		}
 		f := cards.next()
 		e := episode{fault: f}
-		if !await(ctx, time.Minute, func(ctx context.Context) bool {
+		if !await(ctx, stepLimit, func(ctx context.Context) bool {
 			var err error
 			e.before, err = judge.EndOffsets(ctx, w.cluster.Admin, w.topics...)
 			return err == nil
@@ -104,6 +108,7 @@ func (w *world) breakThings(ctx context.Context, p *pulse) ([]episode, error) {
 			return episodes, fmt.Errorf("after %s: %w", f.name, err)
 		}
 		w.t.Logf("        lasted %.1fs, recovered in %.1fs", lasted.Seconds(), e.recovery.Seconds())
+		struck[f.name] = true
 		episodes = append(episodes, e)
 	}
 	return episodes, nil

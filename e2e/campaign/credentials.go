@@ -56,7 +56,7 @@ func changeRole(ctx context.Context, w *world, hold func()) error {
 	if err := w.sql(ctx, "ALTER ROLE "+relayUser+" "+change); err != nil {
 		return err
 	}
-	if !await(ctx, time.Minute, func(ctx context.Context) bool {
+	if !await(ctx, stepLimit, func(ctx context.Context) bool {
 		var left int
 		err := w.db.Conn.QueryRow(ctx, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 			WHERE usename = $1`, relayUser).Scan(&left)
@@ -79,7 +79,7 @@ func changeKafkaPassword(ctx context.Context, w *world, hold func()) error {
 	}
 	for _, wire := range w.kafka {
 		var err error
-		if !await(ctx, time.Minute, func(ctx context.Context) bool {
+		if !await(ctx, stepLimit, func(ctx context.Context) bool {
 			err = login(ctx, wire.addr())
 			return errors.Is(err, kerr.SaslAuthenticationFailed)
 		}) {

@@ -37,7 +37,7 @@ func fillDisk(ctx context.Context, w *world, hold func()) error {
 		return err
 	}
 	var lost int
-	if !await(ctx, time.Minute, func(ctx context.Context) bool {
+	if !await(ctx, stepLimit, func(ctx context.Context) bool {
 		lost = w.lostDisks(ctx, i)
 		return lost > 0
 	}) {

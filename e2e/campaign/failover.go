@@ -124,7 +124,7 @@ func (w *world) registered(ctx context.Context) (r registration, err error) {
 // added before and are noticed late.
 func (w *world) sameEpoch(ctx context.Context, before registration) error {
 	var after registration
-	if !await(ctx, time.Minute, func(ctx context.Context) bool {
+	if !await(ctx, stepLimit, func(ctx context.Context) bool {
 		var err error
 		after, err = w.registered(ctx)
 		return err == nil && after.timeline == before.timeline+1

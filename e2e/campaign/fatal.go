@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/walrelay/walrelay/testenv"
 )
@@ -22,7 +21,7 @@ func (r *relays) fatals() []fatal {
 	var found []fatal
 	for _, in := range r.two {
 		for _, p := range in.all() {
-			if p.Running() || p.Wait(r.w.t, time.Minute) != 1 || r.foreseen[p] {
+			if p.Running() || p.Wait(r.w.t, stepLimit) != 1 || r.foreseen[p] {
 				continue
 			}
 			f := fatal{instance: in.name, process: p}

@@ -31,7 +31,7 @@ func (l loss) strike(ctx context.Context, w *world, hold func()) error {
 	if err := w.gate.shut(ctx); err != nil {
 		return err
 	}
-	if err := w.settled(ctx, time.Minute); err != nil {
+	if err := w.settled(ctx, stepLimit); err != nil {
 		return err
 	}
 	back, err := w.separate(l.away)
@@ -123,7 +123,7 @@ var commandText = regexp.MustCompile("`walrelay (stream new-epoch [^`]+)`")
 
 // stated waits for walrelay to end with a message that names the whole gap, which is excused then.
 func (g *gap) stated(ctx context.Context) error {
-	if !await(ctx, time.Minute, func(context.Context) bool { return g.read() }) {
+	if !await(ctx, stepLimit, func(context.Context) bool { return g.read() }) {
 		return fmt.Errorf("walrelay does not state that rows between %s and %s are missing", g.begin, g.end)
 	}
 	g.w.ledger.Gap(g.first, g.last)

@@ -22,7 +22,7 @@ func (g *gate) shut(ctx context.Context) error {
 		g.opening = make(chan struct{})
 	}
 	g.mu.Unlock()
-	if !await(ctx, time.Minute, func(context.Context) bool {
+	if !await(ctx, stepLimit, func(context.Context) bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		return g.waiting == writers+1

@@ -146,7 +146,7 @@ func recreateTopic(ctx context.Context, w *world, hold func()) error {
 	if _, err := admin.DeleteTopic(ctx, topic); err != nil {
 		return fmt.Errorf("delete topic: %w", err)
 	}
-	if !await(ctx, time.Minute, func(ctx context.Context) bool {
+	if !await(ctx, stepLimit, func(ctx context.Context) bool {
 		topics, err := admin.ListTopics(ctx)
 		return err == nil && !topics.Has(topic)
 	}) {

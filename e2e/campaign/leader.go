@@ -21,7 +21,7 @@ func loseLeader(ctx context.Context, w *world, hold func()) error {
 		return err
 	}
 	w.cluster.KillBroker(w.t, alone)
-	if !await(ctx, time.Minute, func(ctx context.Context) bool {
+	if !await(ctx, stepLimit, func(ctx context.Context) bool {
 		topics, err := w.cluster.Admin.ListTopics(ctx, topic)
 		return err == nil && topics[topic].Partitions[partition].Leader == -1
 	}) {
@@ -54,7 +54,7 @@ func (w *world) reassign(ctx context.Context, topic string, partition int32, rep
 	}
 	wanted := slices.Sorted(slices.Values(replicas))
 	var p kadm.PartitionDetail
-	if !await(ctx, 3*time.Minute, func(ctx context.Context) bool {
+	if !await(ctx, stepLimit, func(ctx context.Context) bool {
 		topics, err := w.cluster.Admin.ListTopics(ctx, topic)
 		if err != nil {
 			return false

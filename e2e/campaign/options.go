@@ -13,6 +13,8 @@ import (
 // options say what the campaign is to do.
 type options struct {
 	duration time.Duration // of the faults and the writers; settling and judging come on top
+	kinds    int           // of faults that strike at least, however long that takes
+	events   int           // that are committed at least, likewise
 	seed     uint64
 	faults   []*fault
 	postgres int // major

@@ -82,7 +82,7 @@ func zombie(ctx context.Context, w *world, hold func()) error {
 	pause(ctx, 500*time.Millisecond) // it connects, mostly
 	stopped.signal(syscall.SIGSTOP)
 	defer stopped.signal(syscall.SIGCONT)
-	if !await(ctx, 40*time.Second, func(ctx context.Context) bool {
+	if !await(ctx, stepLimit, func(ctx context.Context) bool {
 		name, _ := w.streaming(ctx)
 		return name != "" && name != stopped.name
 	}) {

@@ -56,7 +56,7 @@ func (r *relays) command(t testing.TB, args ...string) {
 	p := testenv.StartProcess(t, testenv.Command{
 		Path: testenv.Binary(t), Args: args, Env: r.w.relayEnv("command", r.two[0].random),
 	})
-	if code := p.Wait(t, time.Minute); code != 0 {
+	if code := p.Wait(t, stepLimit); code != 0 {
 		t.Fatalf("walrelay %s: exit code %d: %s%s", strings.Join(args, " "), code, p.Stdout(), p.Log())
 	}
 }
@@ -101,13 +101,13 @@ func (r *relays) stop(i int) error {
 	in.stop()
 	in.signal(syscall.SIGCONT)
 	in.signal(syscall.SIGTERM)
-	timer := time.NewTimer(45 * time.Second)
+	timer := time.NewTimer(stepLimit)
 	defer timer.Stop()
 	var err error
 	select {
 	case <-in.done:
 	case <-timer.C:
-		err = fmt.Errorf("%s does not end within 45s of SIGTERM", in.name)
+		err = fmt.Errorf("%s does not end within %v of SIGTERM", in.name, stepLimit)
 		in.signal(syscall.SIGKILL)
 		<-in.done
 	}
@@ -131,7 +131,7 @@ func (in *instance) signal(sig os.Signal) {
 // active waits for the instance that streams.
 func (r *relays) active(ctx context.Context) (*instance, error) {
 	var found *instance
-	if !await(ctx, time.Minute, func(ctx context.Context) bool {
+	if !await(ctx, stepLimit, func(ctx context.Context) bool {
 		name, _ := r.w.streaming(ctx)
 		for _, in := range r.two {
 			if in.name == name {

@@ -76,7 +76,7 @@ func invalidate(ctx context.Context, w *world, hold func()) error {
 // sign is there.
 func (w *world) loseSlot(ctx context.Context, sign string) error {
 	var err error
-	if !await(ctx, time.Minute, func(ctx context.Context) bool {
+	if !await(ctx, stepLimit, func(ctx context.Context) bool {
 		for _, sql := range []string{
 			"SELECT pg_logical_emit_message(true, 'campaign', repeat('x', 1000000))", "SELECT pg_switch_wal()", "CHECKPOINT",
 		} {
@@ -112,7 +112,7 @@ func (w *world) alter(ctx context.Context, change, is string) error {
 			return fmt.Errorf("%s: %w", sql, err)
 		}
 	}
-	if !await(ctx, time.Minute, func(ctx context.Context) bool {
+	if !await(ctx, stepLimit, func(ctx context.Context) bool {
 		conn, err := w.connect(ctx)
 		if err != nil {
 			return false

@@ -235,7 +235,7 @@ func (w *world) streaming(ctx context.Context) (name string, pid int) {
 func (w *world) sql(ctx context.Context, statements ...string) error {
 	for _, statement := range statements {
 		var err error
-		if !await(ctx, time.Minute, func(ctx context.Context) bool {
+		if !await(ctx, stepLimit, func(ctx context.Context) bool {
 			_, err = w.db.Conn.Exec(ctx, "SET lock_timeout = '700ms'; "+statement, pgx.QueryExecModeSimpleProtocol)
 			return err == nil
 		}) {
