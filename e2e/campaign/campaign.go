@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"github.com/walrelay/walrelay/e2e/judge"
 )
 
@@ -158,6 +160,24 @@ func (w *world) who(ctx context.Context) string {
 	return name
 }
 
+// marked waits for the markers of Kafka's transactions, which come to each partition some time after a commit is
+// answered: without its own an event is not to be seen.
+func (w *world) marked(ctx context.Context) bool {
+	return await(ctx, settleLimit, func(ctx context.Context) bool {
+		stable, err := w.cluster.Admin.ListCommittedOffsets(ctx, w.topics...)
+		if err != nil || stable.Error() != nil {
+			return false
+		}
+		ends, err := w.cluster.Admin.ListEndOffsets(ctx, w.topics...)
+		open := err != nil || ends.Error() != nil
+		ends.Each(func(end kadm.ListedOffset) {
+			last, _ := stable.Lookup(end.Topic, end.Partition)
+			open = open || last.Offset < end.Offset
+		})
+		return !open
+	})
+}
+
 // judge lets everything settle, stops walrelay and compares.
 func (w *world) judge(ctx context.Context, load *workload, episodes []episode) *report {
 	if err := w.settled(ctx, settleLimit); err != nil {
@@ -189,8 +209,11 @@ func (w *world) judge(ctx context.Context, load *workload, episodes []episode) *
 			r.Exits[code] += n
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	ctx, cancel := context.WithTimeout(ctx, 2*settleLimit)
 	defer cancel()
+	if w.options.delivery == exactlyOnce && !w.marked(ctx) {
+		w.t.Errorf("a transaction of Kafka stays open")
+	}
 	verdict, err := judge.Topics(ctx, judge.Source{
 		Brokers: w.cluster.Addrs(), Topics: w.topics, Committed: w.options.delivery == exactlyOnce,
 		Form: w.options.shape.form,

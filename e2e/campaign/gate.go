@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 )
 
 // gate holds the writers and the pulse up, so that for a while nothing is written and no transaction is

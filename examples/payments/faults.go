@@ -72,8 +72,11 @@ func (w *world) restart(ctx context.Context, server *testenv.Server) {
 // hold lets an outage last.
 func (w *world) hold(ctx context.Context) { pause(ctx, between(w.random, 0, 2*time.Second)) }
 
-// breakThings deals the faults in turn, each time in another order, for a while. It returns how many there were.
-func (w *world) breakThings(ctx context.Context, duration time.Duration) (struck map[string]int) {
+// breakThings deals the faults in turn, each time in another order, for a while, and for longer until that is enough.
+// It returns how many there were.
+func (w *world) breakThings(
+	ctx context.Context, duration time.Duration, enough func(kinds int) bool,
+) (struck map[string]int) {
 	struck = map[string]int{}
 	var later sync.WaitGroup
 	defer later.Wait()
@@ -81,7 +84,7 @@ func (w *world) breakThings(ctx context.Context, duration time.Duration) (struck
 	start := time.Now()
 	for n := 0; ; n++ {
 		pause(ctx, between(w.random, 0, 1500*time.Millisecond))
-		if time.Since(start) >= duration || ctx.Err() != nil {
+		if time.Since(start) >= duration && enough(len(struck)) || ctx.Err() != nil {
 			return struck
 		}
 		if n%len(faults) == 0 {
