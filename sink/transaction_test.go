@@ -66,8 +66,8 @@ func (s *session) reaches() {
 	require.NoError(s.t, s.mail.Err)
 }
 
-// sees waits for what a read_committed consumer has to see of a topic, since a commit is answered before its markers are
-// written, and requires that it is this and no more.
+// sees waits for what a read_committed consumer has to see of a topic, since a commit is answered before its markers
+// are written, and requires that it is this and no more.
 func sees(t testing.TB, brokers []string, topic string, want []string) {
 	t.Helper()
 	require.Equal(t, want, committedOf(t, brokers, topic, len(want)))

@@ -57,7 +57,7 @@ func campaignSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// short is a campaign in which nothing may go wrong. On a slow machine it lasts longer, until there is something to judge.
+// short is a campaign in which nothing may go wrong. It lasts longer where it has to, until there is enough to judge.
 func short(
 	t *testing.T, s *shape, delivery string, seed uint64, duration time.Duration, kinds int, faults string,
 ) *report {

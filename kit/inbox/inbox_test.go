@@ -46,7 +46,8 @@ func awaitMidnight(t *testing.T) {
 	t.Helper()
 	const busy = 2 * time.Minute
 	if left := day - time.Since(time.Now().Truncate(day)); left < busy {
-		require.Eventually(t, func() bool { return time.Since(time.Now().Truncate(day)) < busy }, 2*busy, 100*time.Millisecond)
+		begun := func() bool { return time.Since(time.Now().Truncate(day)) < busy }
+		require.Eventually(t, begun, 2*busy, 100*time.Millisecond)
 	}
 }
 
