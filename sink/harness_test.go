@@ -213,6 +213,22 @@ func (s *session) until(what string, done func() bool) {
 	}
 }
 
+// never collects mail for a while, in which wrong must not hold. require.Never may leave its condition running.
+func (s *session) never(d time.Duration, wrong func() bool) {
+	s.t.Helper()
+	end := time.NewTimer(d)
+	defer end.Stop()
+	for {
+		s.take()
+		require.False(s.t, wrong(), "settled %d of %d, poison %v, error %v", len(s.settled), s.seq, s.poison, s.mail.Err)
+		select {
+		case <-s.run.Mailbox.Wake():
+		case <-end.C:
+			return
+		}
+	}
+}
+
 // settle waits until everything published is settled, once each, and nothing else came.
 func (s *session) settle() {
 	s.t.Helper()

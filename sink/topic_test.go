@@ -26,8 +26,7 @@ func TestTopic_MissingIsWaitedFor(t *testing.T) {
 	s.until("the topic that exists", func() bool { return len(s.settled) == 100 })
 	require.Eventually(t, func() bool { return len(k.Troubles()) == 1 }, patience, time.Millisecond)
 	require.Equal(t, "topic orders", k.Troubles()[0].Object)
-	require.Never(t, func() bool { s.take(); return len(s.settled)+len(s.poison) > 100 || s.mail.Err != nil },
-		500*time.Millisecond, 10*time.Millisecond)
+	s.never(500*time.Millisecond, func() bool { return len(s.settled)+len(s.poison) > 100 || s.mail.Err != nil })
 	require.NoError(t, c.CreateTopic("orders", 3, nil))
 	s.settle()
 	require.Empty(t, k.Troubles())
