@@ -83,7 +83,7 @@ type written struct {
 type transactions struct {
 	states  []written
 	chunks  map[judge.Partition][]chunk
-	aborted int // records
+	aborted int // events; a state may have gone alone, and then a stop does not wait for it
 	open    int // transactions, counted in each partition
 }
 
@@ -109,9 +109,10 @@ func (s *setup) kafkaTransactions(topics ...string) *transactions {
 			c := open[r.ProducerID]
 			delete(open, r.ProducerID)
 			// Version and type, of two bytes each: https://kafka.apache.org/documentation/#controlbatch.
-			if commits := r.Key[3] == 1; !commits {
+			switch commits := r.Key[3] == 1; {
+			case !commits && name.Topic != s.states():
 				result.aborted += len(c.records)
-			} else if len(c.records) > 0 {
+			case commits && len(c.records) > 0:
 				result.chunks[name] = append(result.chunks[name], c)
 			}
 		}

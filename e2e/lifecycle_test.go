@@ -279,6 +279,8 @@ func TestLifecycle_Partitions(t *testing.T) {
 		group.Go(func() error {
 			for n := range events {
 				if n == events/3 {
+					known := func() bool { return s.registered("coalesce(partitions->>'"+s.topic+"', '')") == "2" }
+					require.Eventually(t, known, wait, tick)
 					s.cluster.AddPartitions(t, s.topic, 3)
 					s.cluster.CreateTopic(t, s.prefix+"other", 1, nil)
 					s.insertInto("other", 1e6, "k", `{}`) // a new topic makes the relay look at all

@@ -90,7 +90,7 @@ func TestPrivileges_OfTheRole(t *testing.T) {
 			case privilege{"INSERT", "walrelay.releases"}, privilege{"UPDATE", "walrelay.releases"}:
 				text := s.fails(1, "stream", "release", at.String(), "--verdict", "skip")
 				require.Contains(t, text, "table releases", p)
-				require.Contains(t, text, "docs/operations.md", p)
+				require.Contains(t, text, "GRANT SELECT, INSERT, UPDATE, DELETE ON walrelay.releases", p)
 			default:
 				text := s.fails(1, "run")
 				require.Contains(t, text, p.right, p)

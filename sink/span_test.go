@@ -88,7 +88,12 @@ func tracedBy(text string) func(*decoder.Event) {
 func together(c *kfake.Cluster) (release func()) {
 	held := make(chan struct{})
 	c.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
-		c.SleepControl(func() { <-held })
+		select {
+		case <-held: // kfake hangs when it is closed while a request sleeps
+			c.DropControl()
+		default:
+			c.SleepControl(func() { <-held })
+		}
 		return nil, nil, false
 	})
 	return func() { close(held) }
