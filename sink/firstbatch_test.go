@@ -98,7 +98,7 @@ func (f *firstBatches) try(t *testing.T, n int, scenario func(*session) *session
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			k := start(t, f.kafka.Addrs(), func(c *Config) {
 				smallBatches(c)
-				c.Timeout = time.Second
+				c.Timeout = patience // what is given up may yet arrive, and nobody knows the producer then
 				c.BackoffMin, c.BackoffMax = 5*time.Millisecond, 20*time.Millisecond
 			})
 			s := begin(t, k, checkpoint.Run{})
