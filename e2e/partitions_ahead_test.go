@@ -11,21 +11,6 @@ import (
 	"github.com/walrelay/walrelay/testenv"
 )
 
-// dayLasts waits for midnight, UTC, if it is near: the partitions to come are counted from the present day.
-func dayLasts(t *testing.T) {
-	t.Helper()
-	left := time.Until(time.Now().Truncate(24 * time.Hour).Add(24 * time.Hour))
-	if left > 2*time.Minute {
-		return
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.Context().Done():
-	}
-}
-
 // An outbox that is partitioned by time gets its partitions from the command, while the stream runs, and rows of
 // theirs arrive whatever name the publication gives them.
 func TestPartitions_Ahead(t *testing.T) {
@@ -38,7 +23,7 @@ func TestPartitions_Ahead(t *testing.T) {
 						PRIMARY KEY (id, created_at)) PARTITION BY RANGE (created_at)`,
 					fmt.Sprintf(`CREATE PUBLICATION outbox_pub FOR TABLE outbox
 						WITH (publish = 'insert', publish_via_partition_root = %t)`, viaRoot))
-				dayLasts(t)
+				testenv.StayWithin(t, 24*time.Hour, 2*time.Minute) // the partitions are counted from the day
 				require.Contains(t, s.says("partitions", "create", "--ahead=0s"), `created "public"."outbox_p`)
 				s.relay()
 				s.insertOwn(1, "k", `{}`)

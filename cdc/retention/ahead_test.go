@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/walrelay/walrelay/testenv"
 )
 
 func TestEvery_Missing(t *testing.T) {
@@ -70,7 +72,7 @@ func TestAhead(t *testing.T) {
 	forMajors(t, func(t *testing.T, major int) {
 		for _, kind := range []string{"timestamptz", "timestamp", "date"} {
 			t.Run(kind, func(t *testing.T) {
-				hourLasts(t)
+				testenv.StayWithin(t, time.Hour, time.Minute)
 				f := newFixture(t, major, timed(kind))
 				tomorrow := Ahead{Every: Daily, For: 24 * time.Hour}
 				f.db.Exec(t, `CREATE TABLE public.events_past PARTITION OF public.events
@@ -115,7 +117,7 @@ func TestAhead(t *testing.T) {
 // Ranges that are there may end at any microsecond.
 func TestAhead_FillsUpToTheMicrosecond(t *testing.T) {
 	forMajors(t, func(t *testing.T, major int) {
-		hourLasts(t)
+		testenv.StayWithin(t, time.Hour, time.Minute)
 		f := newFixture(t, major, timed("timestamptz"))
 		f.db.Exec(t, `DO $$ BEGIN EXECUTE format('CREATE TABLE public.odd PARTITION OF public.events FOR VALUES FROM (%L)
 			TO (%L)', date_trunc('hour', now()), date_trunc('hour', now()) + interval '59 minutes 59.123456 seconds'); END $$`)
@@ -129,7 +131,7 @@ func TestAhead_FillsUpToTheMicrosecond(t *testing.T) {
 // What cannot be done is said with what can.
 func TestAhead_Refuses(t *testing.T) {
 	forMajors(t, func(t *testing.T, major int) {
-		hourLasts(t)
+		testenv.StayWithin(t, time.Hour, time.Minute)
 		f := newFixture(t, major, timed("date"))
 		_, err := f.make(Ahead{Every: Hourly})
 		require.ErrorContains(t, err, "--every=day")

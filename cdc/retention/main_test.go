@@ -77,21 +77,6 @@ func (f *fixture) Connect(ctx context.Context, _ cdc.Session) (*pgx.Conn, error)
 	return pgx.ConnectConfig(ctx, cfg)
 }
 
-// hourLasts waits for the next full hour, UTC, if it is near: what the test compares must lie within one.
-func hourLasts(t *testing.T) {
-	t.Helper()
-	left := time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))
-	if left > time.Minute {
-		return
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.Context().Done():
-	}
-}
-
 // run starts the keeper, until the end of the test.
 func (f *fixture) run() {
 	f.t.Helper()

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { testenv.VerifyMain(m) }
 // database has kit's tables and a table of effects, one row for each time that one took place.
 func database(t *testing.T, major int) *testenv.Database {
 	t.Helper()
-	awaitMidnight(t)
+	testenv.StayWithin(t, day, 2*time.Minute) // tests count its partitions
 	db := testenv.Postgres(t, major).Database(t)
 	_, err := migrations.UpKit(t.Context(), db.Standard(t))
 	require.NoError(t, err)
@@ -39,16 +39,6 @@ func database(t *testing.T, major int) *testenv.Database {
 	_, _, err = partitions().Maintain(t.Context(), conn.Conn())
 	require.NoError(t, err)
 	return db
-}
-
-// awaitMidnight lets a day that is about to end do so before a test counts its partitions, and not in the middle of it.
-func awaitMidnight(t *testing.T) {
-	t.Helper()
-	const busy = 2 * time.Minute
-	if left := day - time.Since(time.Now().Truncate(day)); left < busy {
-		begun := func() bool { return time.Since(time.Now().Truncate(day)) < busy }
-		require.Eventually(t, begun, 2*busy, 100*time.Millisecond)
-	}
 }
 
 func partitions() inbox.Partitions {
