@@ -128,7 +128,7 @@ func TestPublication_ServerNotices(t *testing.T) {
 			var checked bool
 			require.NoError(t, s.db.QueryRow(t, `SELECT (SELECT partitions <> '{}' FROM walrelay.streams) AND EXISTS (
 				SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'walrelay'
-				AND state = 'idle' AND query ~ 'json_build_object|greatest\(confirmed_lsn')`).Scan(&checked))
+				AND state = 'idle' AND query ~ 'pause_reason|greatest\(confirmed_lsn')`).Scan(&checked))
 			return checked
 		}, wait, tick)
 		s.db.Exec(t, "DROP PUBLICATION walrelay")
